@@ -1,0 +1,1 @@
+"""Fills the catalogue: discovers servers, deploys them in a sandbox, lists their tools."""

@@ -1,0 +1,1 @@
+"""Measures retrieval and calls, and writes the reports."""

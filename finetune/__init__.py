@@ -1,0 +1,1 @@
+"""Makes the models from the data: tool encoder and call generator."""

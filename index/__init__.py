@@ -1,0 +1,1 @@
+"""The catalogue of servers and tools, and the search over it."""

@@ -1,0 +1,1 @@
+"""Makes instruction-call pairs and trajectories from the catalogue."""

@@ -1,0 +1,28 @@
+"""Fixtures shared by all tests: every test gets a home folder of its own and no settings from outside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from toolscout.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh ``TOOLSCOUT_HOME``; no other ``TOOLSCOUT_`` variable of the caller's environment is seen."""
+    for name in list(os.environ):
+        if name.startswith("TOOLSCOUT_"):
+            monkeypatch.delenv(name)
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("TOOLSCOUT_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def settings(home: Path) -> Settings:
+    """Settings over the test's own home folder, without the starter set."""
+    return Settings(home=home, starter=False)

@@ -1,0 +1,63 @@
+"""Errors a person or a model can act on: one sentence, what to do, and a documented exit code."""
+
+from __future__ import annotations
+
+
+class ToolscoutError(Exception):
+    """Base of all expected failures.
+
+    ``str(error)`` is one clear sentence; ``hint`` says what to do next. The command line prints both
+    and exits with ``exit_code``; the server turns them into a tool error.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def sentence(self) -> str:
+        """Message and hint as one line of text."""
+        return f"{self} {self.hint}".strip()
+
+
+class BadInput(ToolscoutError):
+    """What the caller gave cannot be used: a malformed file, an unknown option value."""
+
+    exit_code = 2
+
+
+class NotFound(ToolscoutError):
+    """A named thing (tool, server, file, model) does not exist."""
+
+    exit_code = 3
+
+
+class InvalidArguments(ToolscoutError):
+    """A call's arguments do not match the tool's input schema."""
+
+    exit_code = 4
+
+
+class UpstreamError(ToolscoutError):
+    """An upstream server could not be started, did not answer, or broke the protocol."""
+
+    exit_code = 5
+
+
+class ModelError(ToolscoutError):
+    """The call generator is missing, unreachable or answered nonsense."""
+
+    exit_code = 6
+
+
+class NotAllowed(ToolscoutError):
+    """Refused on purpose: quarantined, needs approval, needs a key, hash mismatch."""
+
+    exit_code = 7
+
+
+class StorageError(ToolscoutError):
+    """The catalogue or the index cannot be read or written."""
+
+    exit_code = 8

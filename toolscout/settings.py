@@ -1,0 +1,96 @@
+"""One typed settings object. Every field can be set by an environment variable ``TOOLSCOUT_<NAME>``."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from platformdirs import user_data_path
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """All settings of an installation. Times are in seconds, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="TOOLSCOUT_", extra="ignore")
+
+    home: Path = Field(default_factory=lambda: user_data_path("toolscout"))
+    """Folder of everything Toolscout keeps: catalogue, index, upstream configuration, models."""
+
+    database: str = ""
+    """Catalogue URL. Empty means SQLite in ``home``; ``postgresql+psycopg://...`` is served by the same code."""
+
+    encoder: str = "default"
+    """``default`` (embedded ONNX), a path to an encoder folder, ``st:<model>`` or ``openai:<model>``."""
+
+    encoder_url: str = ""
+    """Base URL of an OpenAI-compatible embeddings endpoint, for ``encoder=openai:<model>``."""
+
+    encoder_key: str = Field(default="", repr=False)
+    encoder_threads: int = 1
+
+    model: str = ""
+    """Call generator: a name from ``toolscout model list``; empty means the best one installed, if any."""
+
+    model_url: str = ""
+    """Base URL of an OpenAI-compatible chat endpoint (vLLM, Ollama, llama.cpp server, OpenAI). Wins over local."""
+
+    model_key: str = Field(default="", repr=False)
+    model_timeout: float = 60.0
+    model_context: int = 4096
+    model_threads: int = 0
+    """Threads of the in-process model; 0 means the number of cores."""
+
+    max_upstreams: int = 16
+    """Most upstream processes alive at once; the least recently used idle one is stopped."""
+
+    upstream_idle: float = 300.0
+    upstream_start_timeout: float = 30.0
+    upstream_call_timeout: float = 60.0
+    upstream_concurrency: int = 32
+    """Most calls in flight on one upstream; more wait their turn."""
+
+    max_result_bytes: int = 10_000_000
+    """Largest result relayed to the client; a larger one is an error that says so."""
+
+    auth_token: str = Field(default="", repr=False)
+    """Bearer token of the HTTP face; required when it listens beyond loopback."""
+
+    starter: bool = True
+    """Register the starter set of keyless servers when nothing is configured."""
+
+    trust_imports: bool = True
+    """Tools of servers the user adds are approved at once; later changes to them are not."""
+
+    @property
+    def database_url(self) -> str:
+        """SQLAlchemy URL of the catalogue."""
+        return self.database or f"sqlite:///{self.home / 'catalogue.db'}"
+
+    @property
+    def index_dir(self) -> Path:
+        """Folder of the search index (generations and the pointer to the current one)."""
+        return self.home / "index"
+
+    @property
+    def servers_file(self) -> Path:
+        """Configured upstreams, in the usual ``mcpServers`` form; holds references to secrets, never values."""
+        return self.home / "mcp.json"
+
+    @property
+    def models_dir(self) -> Path:
+        """Folder of pulled models and their manifest."""
+        return self.home / "models"
+
+    @cached_property
+    def keyring_service(self) -> str:
+        """Name under which secrets are kept in the operating system's keyring."""
+        return "toolscout"
+
+
+def load_settings() -> Settings:
+    """Settings from the environment, the home folder created."""
+    settings = Settings()
+    settings.home.mkdir(parents=True, exist_ok=True)
+    return settings
