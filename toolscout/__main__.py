@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. Plain ``toolscout serve`` skips it: a client that starts a server waits for this."""
+    if sys.argv[1:] == ["serve"]:
+        _serve()
+        return
     from toolscout.cli import run
 
     run()
+
+
+def _serve() -> None:
+    from toolscout.errors import ToolscoutError
+    from toolscout.server.serve import run
+
+    try:
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ToolscoutError as error:
+        print(f"toolscout: {error.sentence()}", file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,15 @@ class Settings(BaseSettings):
     auth_token: str = Field(default="", repr=False)
     """Bearer token of the HTTP face; required when it listens beyond loopback."""
 
+    auth_jwks: str = ""
+    """URL of the key set that signs JWTs for the HTTP face; wins over ``auth_token``."""
+
+    auth_issuer: str = ""
+    auth_audience: str = ""
+
+    allowed_hosts: list[str] = Field(default_factory=list)
+    """Further Host header values that the HTTP face accepts (a proxy's public name)."""
+
     starter: bool = True
     """Register the starter set of keyless servers when nothing is configured."""
 

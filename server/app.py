@@ -1,0 +1,135 @@
+"""The MCP server object: FastMCP for transports, eras and authentication, our own handlers for the three tools.
+
+The handlers are registered at FastMCP's protocol layer, not as FastMCP tools. Its tool machinery would parse and
+validate each call a second time and rebuild each result, which costs more than a warm upstream call does, and
+`invoke` must relay results as they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import mcp_types
+from fastmcp import FastMCP
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from toolscout import __version__
+from toolscout.errors import ToolscoutError
+from toolscout.server import contract
+from toolscout.server.wire import error_result, json_result, text_result
+from toolscout.validation import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from fastmcp.server.auth import AuthProvider
+    from mcp.server.context import ServerRequestContext
+
+    from toolscout.server.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+# Registered by FastMCP for every server; Toolscout has none of these to offer, so it does not claim them.
+_UNUSED_METHODS = ("prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read")
+
+_INPUTS = {"find_tools": contract.FIND_INPUT, "suggest_call": contract.SUGGEST_INPUT, "invoke": contract.INVOKE_INPUT}
+
+
+class App:
+    """One engine behind one FastMCP server."""
+
+    def __init__(self, engine: Engine, *, auth: AuthProvider | None = None) -> None:
+        self.engine = engine
+        self.on_call: Callable[[str, str, float], None] | None = None
+        self.fastmcp: FastMCP[Any] = FastMCP(
+            contract.NAME,
+            version=__version__,
+            instructions=contract.INSTRUCTIONS,
+            auth=auth,
+        )
+        self.lowlevel = self.fastmcp._mcp_server
+        self.lowlevel.title = contract.TITLE
+        for method in _UNUSED_METHODS:
+            self.lowlevel._request_handlers.pop(method, None)
+        self.lowlevel.add_request_handler("tools/list", mcp_types.PaginatedRequestParams, self._list_tools)
+        self.lowlevel.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
+
+    async def _list_tools(self, ctx: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
+        return {"tools": contract.tool_definitions(self.engine.behind)}
+
+    async def _call_tool(
+        self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams
+    ) -> dict[str, Any] | mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+        if self.on_call is None or params.name not in _INPUTS:
+            return await self._dispatch(ctx, params)
+        started = time.perf_counter()
+        outcome = "cancelled"
+        try:
+            result = await self._dispatch(ctx, params)
+            failed = result.get("isError") if isinstance(result, dict) else getattr(result, "is_error", False)
+            outcome = "error" if failed else "ok"
+            return result
+        finally:
+            self.on_call(params.name, outcome, time.perf_counter() - started)
+
+    async def _dispatch(
+        self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams
+    ) -> dict[str, Any] | mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+        arguments = dict(params.arguments or {})
+        if params.name not in _INPUTS:
+            return text_result(self._unknown_tool(params.name), is_error=True)
+        if problems := validate(arguments, _INPUTS[params.name]):
+            lines = [f"{problem.path or params.name}: {problem.message}" for problem in problems]
+            schema = json.dumps(_INPUTS[params.name], separators=(",", ":"))
+            wrong = "\n".join(lines)
+            return text_result(f"{params.name} was not called.\n{wrong}\nIts input schema: {schema}", is_error=True)
+        try:
+            if params.name == "find_tools":
+                return json_result(await self.engine.find_tools(**arguments))
+            if params.name == "suggest_call":
+                return json_result(await self.engine.suggest_call(**arguments))
+            return await self._invoke(ctx, params, arguments)
+        except ToolscoutError as error:
+            return error_result(error)
+        except (asyncio.CancelledError, MCPError):
+            raise
+        except Exception as error:
+            logger.exception("%s failed", params.name)
+            return text_result(f"Toolscout failed inside {params.name}: {type(error).__name__}.", is_error=True)
+
+    async def _invoke(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: mcp_types.CallToolRequestParams,
+        arguments: dict[str, Any],
+    ) -> dict[str, Any] | mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+        on_progress: Callable[[float, float | None, str | None], Awaitable[None]] | None = None
+        if ctx.meta and ctx.meta.get("progress_token") is not None:
+            on_progress = ctx.session.report_progress
+        result = await self.engine.invoke(
+            arguments["tool_id"],
+            arguments.get("arguments", {}),
+            timeout_s=arguments.get("timeout_s"),
+            dry_run=arguments.get("dry_run", False),
+            on_progress=on_progress,
+            input_responses=params.input_responses,
+            request_state=params.request_state,
+        )
+        if isinstance(result, mcp_types.InputRequiredResult) and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return text_result(
+                f"{arguments['tool_id']} asks the user for input before it goes on, which protocol "
+                f"{ctx.protocol_version} cannot carry. Use a client that speaks {MODERN_PROTOCOL_VERSIONS[-1]}.",
+                is_error=True,
+            )
+        return result
+
+    def _unknown_tool(self, name: str) -> str:
+        known = ", ".join(_INPUTS)
+        if self.engine.knows(name):
+            return f'{name} is reached through invoke: call invoke with {{"tool_id": "{name}", "arguments": {{...}}}}.'
+        return f"There is no tool {name!r} here, only {known}. Use find_tools to find tools of other servers."

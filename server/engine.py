@@ -1,0 +1,383 @@
+"""The engine: catalogue, search, caller and upstream pool behind the three tools, for the server and the command line.
+
+Opening it costs nothing; each part is loaded when it is first needed, off the event loop, and only once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from toolscout.errors import BadInput, NotFound, StorageError
+from toolscout.records import Server, ServerState, Tool
+from toolscout.server.config import ServersFile
+from toolscout.server.contract import describe_catalogue
+from toolscout.server.find import compact_answer
+from toolscout.server.journal import Journal
+
+if TYPE_CHECKING:
+    import mcp_types
+
+    from toolscout.index.catalogue import Catalogue, Change
+    from toolscout.index.search import Answer, SearchIndex
+    from toolscout.server.caller import Caller
+    from toolscout.server.invoke import Invoker
+    from toolscout.server.pool import UpstreamPool
+    from toolscout.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_NAMES_SHOWN = 8
+_POINTER_CHECK_SECONDS = 1.0
+
+
+class Engine:
+    """Everything a running Toolscout needs. Use as an async context manager; it belongs to one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.servers = ServersFile(settings.servers_file)
+        self.behind = describe_catalogue(0, 0, [])
+        self.journal = Journal(self._open_catalogue)
+        self._work = ThreadPoolExecutor(2, thread_name_prefix="engine")
+        self._lock = threading.RLock()
+        self._catalogue: Catalogue | None = None
+        self._index: SearchIndex | None = None
+        self._pointer: tuple[int, int] | None = None
+        self._pointer_checked = 0.0
+        self._pool: UpstreamPool | None = None
+        self._invoker: Invoker | None = None
+        self._caller: Caller | None = None
+        self._loading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Engine:
+        self._loading = asyncio.create_task(self._load())
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop every upstream, write the call log, close files. Safe to call twice."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+        if self._pool is not None:
+            await self._pool.close()
+        if self._caller is not None:
+            await self._caller.close()
+        await asyncio.to_thread(self.journal.close)
+        self._work.shutdown(wait=True, cancel_futures=True)
+        if self._index is not None:
+            self._index.close()
+        if self._catalogue is not None:
+            self._catalogue.close()
+
+    # --- parts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue, opened at first use (its import alone takes a second on a small machine)."""
+        return self._open_catalogue()
+
+    @property
+    def pool(self) -> UpstreamPool:
+        """The upstream pool; no process is started before the first call needs one."""
+        if self._pool is None:
+            from toolscout.server.pool import UpstreamPool
+
+            self._pool = UpstreamPool(self.settings, self.servers.load)
+        return self._pool
+
+    @property
+    def invoker(self) -> Invoker:
+        """Validation and dispatch of calls."""
+        if self._invoker is None:
+            from toolscout.server.invoke import Invoker
+
+            self._invoker = Invoker(
+                find_tool=self._tool, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
+                settings=self.settings,
+            )  # fmt: skip
+        return self._invoker
+
+    @property
+    def caller(self) -> Caller:
+        """The call generator; its model is loaded at the first suggestion."""
+        if self._caller is None:
+            from toolscout.server.caller import Caller
+
+            self._caller = Caller(self.settings)
+        return self._caller
+
+    async def loaded(self) -> None:
+        """Wait until the index is open, and on a first start until the starter set is in it."""
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+        await asyncio.shield(self._loading)
+
+    async def index(self) -> SearchIndex:
+        """The current search index; reopened when another process has replaced it.
+
+        Raises:
+            StorageError: there is no index, because nothing has been added yet.
+        """
+        await self.loaded()
+        now = time.monotonic()
+        if now - self._pointer_checked >= _POINTER_CHECK_SECONDS:
+            self._pointer_checked = now
+            if self._read_pointer() != self._pointer:
+                await self._run(self._open_index)
+        if self._index is None:
+            raise StorageError("The catalogue is empty.", "Add a server with `toolscout add` or `toolscout import`.")
+        return self._index
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the index is open (or known to be absent)."""
+        return self._loading is not None and self._loading.done()
+
+    @property
+    def tool_count(self) -> int:
+        """Tools in the index that is open."""
+        return len(self._index) if self._index is not None else 0
+
+    def upstream_states(self) -> Counter[str]:
+        """How many upstreams are in which state; none before the first call."""
+        return Counter(str(status.state) for status in self._pool.status()) if self._pool is not None else Counter()
+
+    def knows(self, tool_id: str) -> bool:
+        """Whether ``tool_id`` is in the index that is open."""
+        return self._tool(tool_id) is not None
+
+    # --- the three tools ---------------------------------------------------------------------------------------------
+
+    async def find_tools(
+        self,
+        query: str | None = None,
+        requests: Sequence[dict[str, str]] = (),
+        *,
+        limit: int = 5,
+        detail: str = "compact",
+        exemplars: int = 0,
+        servers: Sequence[str] | None = None,
+        read_only: bool = False,
+        ready_only: bool = False,
+    ) -> dict[str, Any]:
+        """``find_tools`` of the contract, as its structured answer.
+
+        Raises:
+            BadInput: neither query nor requests, or a server id that is not known.
+        """
+        started = time.perf_counter()
+        answer = await self.search(
+            query, requests, limit=limit, exemplars=exemplars, servers=servers, read_only=read_only,
+            ready_only=ready_only,
+        )  # fmt: skip
+        shaped = compact_answer(answer, state_of=self.state_of, detail=detail)
+        text = query or "; ".join(f"{r.get('server', '')} {r['tool']}".strip() for r in requests)
+        self.journal.note("find", text, shaped["tools"][0]["tool_id"] if shaped["tools"] else None,
+                          "no_match" if answer.no_match else "ok", started)  # fmt: skip
+        return shaped
+
+    async def search(
+        self,
+        query: str | None = None,
+        requests: Sequence[dict[str, str]] = (),
+        *,
+        limit: int = 5,
+        exemplars: int = 0,
+        servers: Sequence[str] | None = None,
+        read_only: bool = False,
+        ready_only: bool = False,
+    ) -> Answer:
+        """The search behind `find_tools`, as records."""
+        from toolscout.index.search import Filters, ToolRequest
+
+        if not requests and not (query and query.strip()):
+            raise BadInput("find_tools needs a query or requests.", "Say in plain words what you want to do.")
+        index = await self.index()
+        filters = Filters(
+            servers=frozenset(servers) if servers else None,
+            read_only=read_only,
+            states=frozenset({ServerState.READY}) if ready_only else None,
+        )
+        wanted = [ToolRequest(server=r.get("server", ""), tool=r["tool"]) for r in requests]
+        return await self._run(
+            partial(index.find, query, requests=wanted, limit=limit, filters=filters, exemplars=exemplars)
+        )
+
+    async def suggest_call(
+        self, task: str, tool_ids: Sequence[str] | None = None, *, context: str = "", steps: int = 1
+    ) -> dict[str, Any]:
+        """``suggest_call`` of the contract, as its structured answer.
+
+        Raises:
+            NotFound: a tool id that is not in the index.
+            ModelError: the configured model cannot be reached or answered nonsense.
+        """
+        from toolscout.server.caller import Candidate
+
+        started = time.perf_counter()
+        if tool_ids:
+            candidates = [Candidate(tool=await self._known(tool_id), score=1.0, exemplars=[]) for tool_id in tool_ids]
+        else:
+            answer = await self.search(task, limit=5, exemplars=5)
+            if answer.no_match:
+                self.journal.note("suggest", task, None, "abstained", started)
+                return {
+                    "calls": [],
+                    "alternatives": [hit.tool_id for hit in answer.nearest[:3]],
+                    "abstained": True,
+                    "reason": "No tool in the catalogue serves this task; the alternatives are only the nearest ones.",
+                }
+            candidates = [Candidate(tool=hit.tool, score=hit.score, exemplars=hit.exemplars) for hit in answer.hits]
+        suggestion = await self.caller.suggest(task, candidates, context=context, steps=steps)
+        shaped = suggestion.to_answer({c.tool.tool_id: c.tool for c in candidates})
+        first = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
+        self.journal.note("suggest", task, first, "abstained" if shaped["abstained"] else "ok", started)
+        return shaped
+
+    async def invoke(
+        self,
+        tool_id: str,
+        arguments: dict[str, Any] | str,
+        *,
+        timeout_s: float | None = None,
+        dry_run: bool = False,
+        on_progress: Callable[[float, float | None, str | None], Awaitable[None]] | None = None,
+        input_responses: dict[str, Any] | None = None,
+        request_state: str | None = None,
+    ) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+        """``invoke`` of the contract: the upstream's result as it came, or a tool error that says what to correct."""
+        started = time.perf_counter()
+        await self.loaded()
+        result = await self.invoker.invoke(
+            tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, on_progress=on_progress,
+            input_responses=input_responses, request_state=request_state,
+        )  # fmt: skip
+        failed = getattr(result, "is_error", False)
+        self.journal.note("invoke", "", tool_id, "error" if failed else "ok", started)
+        return result
+
+    # --- servers -----------------------------------------------------------------------------------------------------
+
+    async def refresh_server(self, name: str, *, accept_changes: bool = True, reindex: bool = True) -> Change:
+        """List a configured server's tools, put them into the catalogue, and bring the index up to date.
+
+        Raises:
+            UpstreamError, NotAllowed: the server cannot be started or needs a value that is not set.
+        """
+        server, tools = await self.pool.list_tools(name)
+        server.state = ServerState.READY
+        put = partial(
+            self.catalogue.put_server, server, tools, trust=self.settings.trust_imports, accept_changes=accept_changes
+        )
+        change: Change = await self._run(put)
+        if reindex:
+            await self.reindex()
+        return change
+
+    async def reindex(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Bring the index up to date with the catalogue; only new texts are embedded."""
+        from toolscout.index.build import build_index
+
+        await self._run(lambda: build_index(self.catalogue, self.settings, progress=progress))
+        await self._run(self._open_index)
+
+    def state_of(self, server: Server | None, server_id: str) -> ServerState:
+        """A server's state now: what the catalogue says, corrected by what is configured on this machine."""
+        state = server.state if server is not None else ServerState.UNAVAILABLE
+        configured = server_id in self.servers.load()
+        if configured and state in (ServerState.NEEDS_INSTALL, ServerState.UNAVAILABLE):
+            return ServerState.READY
+        if not configured and state is ServerState.READY:
+            return ServerState.NEEDS_INSTALL
+        return state
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        await self._run(self._open_index)
+        if self._index is None and self.settings.starter and not self.settings.servers_file.exists():
+            await self._start_fresh()
+
+    async def _start_fresh(self) -> None:
+        """First start on a machine with nothing configured: the starter set, with its real tool lists."""
+        from toolscout.server.starter import register_starter
+
+        names = await self._run(partial(register_starter, self.servers))
+        listings = [self.refresh_server(name, reindex=False) for name in names]
+        for name, outcome in zip(names, await asyncio.gather(*listings, return_exceptions=True), strict=True):
+            if isinstance(outcome, BaseException):
+                logger.warning("starter server %s could not be listed: %s", name, outcome)
+        await self.reindex()
+
+    def _open_catalogue(self) -> Catalogue:
+        with self._lock:
+            if self._catalogue is None:
+                from toolscout.index.catalogue import Catalogue
+
+                self.settings.home.mkdir(parents=True, exist_ok=True)
+                self._catalogue = Catalogue(self.settings.database_url)
+            return self._catalogue
+
+    def _read_pointer(self) -> tuple[int, int] | None:
+        try:
+            found = (self.settings.index_dir / "CURRENT").stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    def _open_index(self) -> None:
+        from toolscout.index.search import SearchIndex
+
+        with self._lock:
+            pointer = self._read_pointer()
+            if pointer is None or pointer == self._pointer:
+                return
+            fresh = SearchIndex.open(self.settings.index_dir, settings=self.settings)
+            # The old one is not closed: a search may still be reading it. It goes when the last reference does.
+            self._index, self._pointer = fresh, pointer
+            self.behind = describe_catalogue(len(fresh), fresh.server_count, self._names(fresh))
+
+    def _names(self, index: SearchIndex) -> list[str]:
+        configured = [name for name in self.servers.load() if index.get_server(name) is not None]
+        if len(configured) >= _NAMES_SHOWN:
+            return configured[:_NAMES_SHOWN]
+        others = [name for name in index.largest_servers(_NAMES_SHOWN) if name not in configured]
+        return (configured + others)[:_NAMES_SHOWN]
+
+    def _tool(self, tool_id: str) -> Tool | None:
+        return self._index.get_tool(tool_id) if self._index is not None else None
+
+    def _server(self, server_id: str) -> Server | None:
+        server = self._index.get_server(server_id) if self._index is not None else None
+        if server is None:
+            return None
+        state = self.state_of(server, server_id)
+        return server if state is server.state else server.model_copy(update={"state": state})
+
+    def _similar(self, text: str) -> list[str]:
+        return self._index.similar_tool_ids(text, 3) if self._index is not None else []
+
+    async def _known(self, tool_id: str) -> Tool:
+        await self.loaded()
+        tool = self._tool(tool_id)
+        if tool is None:
+            near = self._similar(tool_id)
+            hint = f"Nearest: {', '.join(near)}." if near else "Use find_tools to get tool ids."
+            raise NotFound(f"No tool has the id {tool_id!r}.", hint)
+        return tool
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._work, work)

@@ -1,0 +1,70 @@
+"""``find_tools``: from a search answer to what the agent reads, kept small on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from toolscout.records import Server, ServerState
+from toolscout.signature import compact_signature, summary_line
+
+if TYPE_CHECKING:
+    from toolscout.index.search import Answer, Hit
+
+StateOf = Callable[[Server | None, str], ServerState]
+
+ADVICE_NO_MATCH = (
+    "No tool here does this. Try once more with the operation in other words, or one operation at a time; "
+    "if that finds nothing, say so instead of forcing a tool."
+)
+ADVICE_INSTALL = "needs_install: invoke it to read how its server is added, or ask the user to run that command."
+
+
+def compact_answer(
+    answer: Answer, *, state_of: StateOf, detail: str = "compact", advice: str | None = None
+) -> dict[str, Any]:
+    """The structured answer of ``find_tools`` (schema: `contract.FIND_OUTPUT`).
+
+    With ``detail="compact"`` five tools come to about 500 tokens: one line of summary and one of signature each.
+    """
+    shaped: dict[str, Any] = {
+        "tools": [_tool(hit, state_of, full=detail == "full") for hit in answer.hits],
+        "no_match": answer.no_match,
+        "confidence": round(answer.probability, 2),
+    }
+    if answer.no_match:
+        shaped["nearest"] = [{"tool_id": hit.tool_id, "summary": summary_line(hit.tool)} for hit in answer.nearest[:3]]
+        shaped["advice"] = advice or ADVICE_NO_MATCH
+    elif advice:
+        shaped["advice"] = advice
+    elif shaped["tools"] and shaped["tools"][0]["state"] == ServerState.NEEDS_INSTALL:
+        shaped["advice"] = ADVICE_INSTALL
+    return shaped
+
+
+def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
+    tool, server = hit.tool, hit.server
+    shaped: dict[str, Any] = {"tool_id": hit.tool_id}
+    if tool.title and tool.title.casefold() != tool.name.casefold():
+        shaped["title"] = tool.title[:80]
+    shaped["summary"] = summary_line(tool)
+    shaped["signature"] = compact_signature(tool)
+    shaped["score"] = round(hit.score, 2)
+    if server is not None and server.name and server.name != hit.server_id:
+        shaped["server"] = server.name[:60]
+    shaped["state"] = str(state_of(server, hit.server_id))
+    if hit.why:
+        shaped["why"] = "; ".join(hit.why)[:80]
+    if tool.read_only:
+        shaped["read_only"] = True
+    if full:
+        shaped["description"] = tool.description
+        shaped["input_schema"] = tool.input_schema
+    if hit.exemplars:
+        shaped["exemplars"] = [
+            {"request": call.query, "arguments": gold.arguments or {}}
+            for call in hit.exemplars
+            for gold in call.gold
+            if gold.tool_id == hit.tool_id
+        ]
+    return shaped

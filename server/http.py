@@ -1,0 +1,131 @@
+"""Serving over streamable HTTP: uvicorn, a bearer token or JWT, health and metrics."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from toolscout import __version__
+from toolscout.errors import BadInput, NotAllowed
+
+if TYPE_CHECKING:
+    from fastmcp.server.auth import AuthProvider
+    from starlette.applications import Starlette
+
+    from toolscout.server.engine import Engine
+    from toolscout.settings import Settings
+
+PATH = "/mcp"
+
+
+def run_http(address: str) -> None:
+    """Serve on ``HOST:PORT`` until interrupted.
+
+    Raises:
+        BadInput: the address is not of that form.
+        NotAllowed: it reaches beyond loopback and no authentication is configured.
+    """
+    import uvicorn
+
+    from toolscout.server.engine import Engine
+    from toolscout.settings import load_settings
+
+    host, port = parse_address(address)
+    settings = load_settings()
+    application = make_http_app(Engine(settings), settings, host)
+    config = uvicorn.Config(
+        application, host=host, port=port, log_level="warning", lifespan="on", timeout_graceful_shutdown=5
+    )
+    uvicorn.Server(config).run()
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """``HOST:PORT``, ``:PORT`` or ``PORT`` as host and port; the host defaults to 127.0.0.1."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not port.isdecimal() or not 0 <= int(port) <= 65535:
+        raise BadInput(f"{address!r} is not HOST:PORT.", "Write for example 127.0.0.1:8080.")
+    return host, int(port)
+
+
+def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
+    """The ASGI application: ``/mcp``, ``/health`` and ``/metrics``. The engine lives as long as it does.
+
+    Stateless on purpose: no answer depends on a session, so any worker can serve any request.
+    """
+    from contextlib import asynccontextmanager
+
+    from toolscout.server.app import App
+    from toolscout.server.metrics import Metrics
+
+    auth = make_auth(settings)
+    if auth is None and not is_loopback(host):
+        raise NotAllowed(
+            f"Refusing to listen on {host} without authentication.",
+            "Set TOOLSCOUT_AUTH_TOKEN (or TOOLSCOUT_AUTH_JWKS), or listen on 127.0.0.1.",
+        )
+    app = App(engine, auth=auth)
+    metrics = Metrics(engine)
+    app.on_call = metrics.observe
+    app.fastmcp.custom_route("/health", methods=["GET"])(_health(engine))
+    app.fastmcp.custom_route("/metrics", methods=["GET"])(metrics.page)
+    application = app.fastmcp.http_app(
+        path=PATH,
+        stateless_http=True,
+        host_origin_protection=True if settings.allowed_hosts else "auto",
+        allowed_hosts=[host, *settings.allowed_hosts] if is_loopback(host) or settings.allowed_hosts else None,
+    )
+    inner = application.router.lifespan_context
+
+    @asynccontextmanager
+    async def with_engine(starlette: Any) -> Any:
+        async with engine, inner(starlette) as state:
+            yield state
+
+    application.router.lifespan_context = with_engine
+    return application
+
+
+def make_auth(settings: Settings) -> AuthProvider | None:
+    """Bearer token or JWT verification as the settings ask for; None when they ask for none."""
+    if settings.auth_jwks:
+        from fastmcp.server.auth.providers.jwt import JWTVerifier
+
+        return JWTVerifier(
+            jwks_uri=settings.auth_jwks, issuer=settings.auth_issuer or None, audience=settings.auth_audience or None
+        )
+    if not settings.auth_token:
+        return None
+    from fastmcp.server.auth import AccessToken, TokenVerifier
+
+    expected = settings.auth_token.encode()
+
+    class BearerToken(TokenVerifier):
+        async def verify_token(self, token: str) -> AccessToken | None:
+            if hmac.compare_digest(token.encode(), expected):
+                return AccessToken(token=token, client_id="bearer", scopes=[])
+            return None
+
+    return BearerToken()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether listening on ``host`` stays on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _health(engine: Engine) -> Any:
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+
+    async def health(request: Request) -> Response:
+        body = {"status": "ok" if engine.is_loaded else "starting", "version": __version__}
+        return JSONResponse(body, status_code=200 if engine.is_loaded else 503)
+
+    return health

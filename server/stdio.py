@@ -1,0 +1,200 @@
+"""Serving over stdin and stdout: first the gate, then the engine, on the same two descriptors.
+
+The SDK's stdio transport is fed with line objects of ours instead of its own wrapped files: those hand every line
+through a worker thread, and a pipe needs none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from toolscout.server import face
+from toolscout.server.gate import Handover, hold, write_all
+
+if TYPE_CHECKING:
+    from toolscout.settings import Settings
+
+MAX_LINE = 64 * 1024 * 1024
+"""Longest message accepted on stdin, in bytes."""
+
+
+def run_stdio(home: str | None = None) -> None:
+    """Serve one client on stdin and stdout until it closes them."""
+    fd_in, fd_out = _claim_standard_streams()
+    loaded: list[Any] = []
+    answers = face.load(_home(home))
+    handover = hold(answers, lambda: loaded.append(_load()), fd_in, fd_out)
+    if handover.error is not None:
+        raise handover.error
+    if not loaded:
+        return  # the client left before it asked for anything
+    settings, serve = loaded[0]
+    asyncio.run(serve(settings, handover, fd_in, fd_out))
+
+
+def _home(home: str | None) -> Any:
+    """The home folder without the settings machinery, whose import costs more than the gate may take."""
+    from pathlib import Path
+
+    if home or (home := os.environ.get("TOOLSCOUT_HOME")):
+        return Path(home)
+    from platformdirs import user_data_path
+
+    return user_data_path("toolscout")
+
+
+def _load() -> Any:
+    from toolscout.server import app, engine  # noqa: F401  (their import is what takes the time)
+    from toolscout.settings import load_settings
+
+    return load_settings(), _serve
+
+
+async def _serve(settings: Settings, handover: Handover, fd_in: int, fd_out: int) -> None:
+    from mcp.server.stdio import stdio_server
+
+    from toolscout.server.app import App
+    from toolscout.server.engine import Engine
+
+    async with Engine(settings) as engine:
+        app = App(engine)
+        face_task = asyncio.create_task(_keep_face(app, settings))
+        source = _Lines(handover, fd_in)
+        sink = _Sink(handover.muted, fd_out)
+        await source.open()
+        await sink.open()
+        try:
+            async with app.fastmcp._lifespan_manager(), stdio_server(stdin=source, stdout=sink) as (read, write):  # type: ignore[arg-type]
+                await app.lowlevel.run(read, write, app.lowlevel.create_initialization_options())
+        finally:
+            face_task.cancel()
+
+
+async def _keep_face(app: Any, settings: Settings) -> None:
+    await app.engine.loaded()
+    answers = await face.record(app.lowlevel)
+    if answers != face.load(settings.home):
+        face.save(settings.home, answers)
+
+
+def _claim_standard_streams() -> tuple[int, int]:
+    """Private duplicates of stdin and stdout; the public ones then lead nowhere and to stderr.
+
+    A stray print, or a child process that inherits descriptors, can thus never write into the protocol.
+    """
+    fd_in, fd_out = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return fd_in, fd_out
+
+
+def _is_stream(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+class _Lines:
+    """Async iterator over incoming messages, the held ones first."""
+
+    def __init__(self, handover: Handover, fd: int) -> None:
+        self._handover = handover
+        self._fd = fd
+        self._reader: asyncio.StreamReader | None = None
+
+    async def open(self) -> None:
+        """Attach to the descriptor; a file or terminal is read by a thread instead."""
+        loop = asyncio.get_running_loop()
+        self._reader = asyncio.StreamReader(limit=MAX_LINE)
+        self._reader.feed_data(self._handover.rest)
+        if self._handover.eof:
+            self._reader.feed_eof()
+        elif _is_stream(self._fd):
+            pipe = os.fdopen(self._fd, "rb", buffering=0)
+            await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), pipe)  # type: ignore[arg-type]
+        else:
+            self._task = loop.create_task(self._pump(self._reader))
+
+    async def _pump(self, reader: asyncio.StreamReader) -> None:
+        while chunk := await asyncio.to_thread(os.read, self._fd, 65536):
+            reader.feed_data(chunk)
+        reader.feed_eof()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for line in self._handover.lines:
+            yield line
+        assert self._reader is not None
+        while True:
+            try:
+                line = await self._reader.readuntil(b"\n")
+            except asyncio.IncompleteReadError as end:
+                if end.partial.strip():
+                    yield end.partial
+                return
+            except asyncio.LimitOverrunError:
+                await self._skip_line()
+                line = b"(line too long)"
+            if line.strip():
+                yield line
+
+    async def _skip_line(self) -> None:
+        assert self._reader is not None
+        while True:
+            try:
+                await self._reader.readuntil(b"\n")
+                return
+            except asyncio.LimitOverrunError as overrun:
+                await self._reader.readexactly(overrun.consumed or 1)
+            except asyncio.IncompleteReadError:
+                return
+
+
+class _Sink:
+    """Where the SDK writes its lines; leaves out the answers that the gate has given already."""
+
+    def __init__(self, muted: set[str], fd: int) -> None:
+        self._muted = muted
+        self._fd = fd
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open(self) -> None:
+        """Attach to the descriptor; anything but a pipe or socket is written to directly."""
+        if not _is_stream(self._fd):
+            return
+        loop = asyncio.get_running_loop()
+        pipe = os.fdopen(self._fd, "wb", buffering=0)
+        transport, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), pipe
+        )
+        self._writer = asyncio.StreamWriter(transport, protocol, None, loop)
+
+    async def write(self, line: str) -> None:
+        """Send one line, unless it answers a request that is answered."""
+        if self._muted and self._is_muted(line):
+            return
+        data = line.encode("utf-8", "replace")
+        if self._writer is None:
+            write_all(self._fd, data)
+        else:
+            self._writer.write(data)
+
+    async def flush(self) -> None:
+        """Wait until the client has room again."""
+        if self._writer is not None:
+            await self._writer.drain()
+
+    def _is_muted(self, line: str) -> bool:
+        message = json.loads(line)
+        key = json.dumps(message.get("id"))
+        if "method" in message or key not in self._muted:
+            return False
+        self._muted.discard(key)
+        return True
