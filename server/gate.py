@@ -40,6 +40,10 @@ class Handover:
     """Ids (as JSON) of requests that are answered already: the engine's own answers to them must not be sent."""
 
     eof: bool = False
+
+    wanted: bool = False
+    """Whether a request among the lines still waits for its answer."""
+
     error: BaseException | None = None
     """What went wrong while the engine was loading, if anything did."""
 
@@ -120,8 +124,8 @@ def hold(answers: Answers, boot: Callable[[], None], fd_in: int, fd_out: int) ->
             chunk = os.read(fd_in, _CHUNK)
             if not chunk:
                 handover.eof = True
-                if not handover.lines and not buffer:
-                    break  # the client is gone and asked for nothing more
+                if not handover.wanted and not buffer.strip():
+                    break  # the client is gone and everything it asked is answered
                 continue
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
@@ -141,6 +145,16 @@ def _pass(gate: Gate, line: bytes, fd_out: int, handover: Handover) -> None:
             handover.muted.add(json.dumps(json.loads(line)["id"]))
     if forward:
         handover.lines.append(line)
+        # Anything that is not plainly a notification may want an answer, be it only a parse error.
+        handover.wanted = handover.wanted or (response is None and not _is_notification(line))
+
+
+def _is_notification(line: bytes) -> bool:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(message, dict) and "id" not in message and "method" in message
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -32,8 +32,9 @@ def run_stdio(home: str | None = None) -> None:
     handover = hold(answers, lambda: loaded.append(_load()), fd_in, fd_out)
     if handover.error is not None:
         raise handover.error
-    if not loaded:
-        return  # the client left before it asked for anything
+    if handover.eof and not handover.wanted and not handover.rest.strip():
+        # Nothing is left to do, and a thread may still be importing: leave without tearing the interpreter down.
+        os._exit(0)
     settings, serve = loaded[0]
     asyncio.run(serve(settings, handover, fd_in, fd_out))
 
