@@ -1,0 +1,1 @@
+"""Schema migrations of the catalogue (alembic), applied when a catalogue is opened."""

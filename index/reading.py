@@ -1,0 +1,135 @@
+"""Reading statements of the catalogue, on a connection that the caller holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, Table, func, select
+
+from toolscout.index.database import rows_of
+from toolscout.index.tables import (
+    CallLogRow,
+    ExemplarRow,
+    ExemplarToolRow,
+    MetaRow,
+    ServerRow,
+    ToolRow,
+    TrajectoryRow,
+    VectorRow,
+)
+from toolscout.records import Call, Server, Tool, Trajectory
+
+Vector = NDArray[np.float32]
+Where = list[ColumnElement[bool]]
+
+PAGE = 500
+
+
+def table(model: Any) -> Table:
+    """The SQLAlchemy table behind a SQLModel class."""
+    found: Table = model.__table__
+    return found
+
+
+SERVER, TOOL, EXEMPLAR, EXEMPLAR_TOOL = map(table, (ServerRow, ToolRow, ExemplarRow, ExemplarToolRow))
+TRAJECTORY, VECTOR, CALL_LOG, META = map(table, (TrajectoryRow, VectorRow, CallLogRow, MetaRow))
+
+
+def revision(connection: Connection) -> int:
+    """The revision counter."""
+    return int(connection.execute(select(META.c.value).where(META.c.key == "revision")).scalar_one())
+
+
+def get_server(connection: Connection, server_id: str) -> Server | None:
+    """One server by id."""
+    found = rows_of(connection.execute(select(SERVER).where(SERVER.c.server_id == server_id)))
+    return Server.model_validate(found[0]) if found else None
+
+
+def get_tool(connection: Connection, tool_id: str) -> Tool | None:
+    """One tool by id."""
+    found = rows_of(connection.execute(select(TOOL).where(TOOL.c.tool_id == tool_id)))
+    return Tool.model_validate(found[0]) if found else None
+
+
+def server_page(connection: Connection, after: str, states: Collection[str] | None) -> list[Server]:
+    """The next servers by id."""
+    where: Where = [] if states is None else [SERVER.c.state.in_(states)]
+    return [Server.model_validate(row) for row in _page(connection, SERVER, SERVER.c.server_id, after, where)]
+
+
+def tool_page(connection: Connection, after: str, server_id: str | None, reviews: Collection[str] | None) -> list[Tool]:
+    """The next tools by id."""
+    where: Where = [] if reviews is None else [TOOL.c.review.in_(reviews)]
+    if server_id is not None:
+        where.append(TOOL.c.server_id == server_id)
+    return [Tool.model_validate(row) for row in _page(connection, TOOL, TOOL.c.tool_id, after, where)]
+
+
+def exemplar_page(connection: Connection, after: str, tool_id: str | None) -> list[Call]:
+    """The next exemplars by id."""
+    where: Where = []
+    if tool_id is not None:
+        of_tool = select(EXEMPLAR_TOOL.c.exemplar_id).where(EXEMPLAR_TOOL.c.tool_id == tool_id)
+        where.append(EXEMPLAR.c.id.in_(of_tool))
+    return [Call.model_validate(row) for row in _page(connection, EXEMPLAR, EXEMPLAR.c.id, after, where)]
+
+
+def trajectory_page(connection: Connection, after: str) -> list[Trajectory]:
+    """The next trajectories by id."""
+    found = _page(connection, TRAJECTORY, TRAJECTORY.c.id, after, [])
+    return [Trajectory.model_validate(row) for row in found]
+
+
+def get_vectors(connection: Connection, encoder: str, hashes: Sequence[str]) -> dict[str, Vector]:
+    """The cached vectors among ``hashes``."""
+    found: dict[str, Vector] = {}
+    for start in range(0, len(hashes), PAGE):
+        chunk = hashes[start : start + PAGE]
+        where = (VECTOR.c.encoder == encoder) & VECTOR.c.content_hash.in_(chunk)
+        for key, data in connection.execute(select(VECTOR.c.content_hash, VECTOR.c.data).where(where)):
+            found[key] = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
+    return found
+
+
+def call_log(connection: Connection, limit: int) -> list[dict[str, Any]]:
+    """The newest log entries, newest first."""
+    return rows_of(connection.execute(select(CALL_LOG).order_by(CALL_LOG.c.id.desc()).limit(limit)))
+
+
+def descriptions(connection: Connection, after: str, limit: int = 2000) -> list[tuple[str, str, str]]:
+    """``(tool_id, server_id, description)`` of the next tools by id."""
+    query = select(TOOL.c.tool_id, TOOL.c.server_id, TOOL.c.description).where(TOOL.c.tool_id > after)
+    return [(a, b, c) for a, b, c in connection.execute(query.order_by(TOOL.c.tool_id).limit(limit))]
+
+
+def counts(connection: Connection) -> dict[str, Any]:
+    """Numbers of everything."""
+
+    def total(of: Table) -> int:
+        return int(connection.execute(select(func.count()).select_from(of)).scalar_one())
+
+    def by(column: ColumnElement[Any]) -> dict[str, int]:
+        found = connection.execute(select(column, func.count()).group_by(column).order_by(column))
+        return {str(key): int(n) for key, n in found}
+
+    return {
+        "revision": revision(connection),
+        "servers": {"total": total(SERVER), "by_state": by(SERVER.c.state)},
+        "tools": {"total": total(TOOL), "by_review": by(TOOL.c.review)},
+        "exemplars": {
+            "total": total(EXEMPLAR),
+            "tools": int(connection.execute(select(func.count(EXEMPLAR_TOOL.c.tool_id.distinct()))).scalar_one()),
+        },
+        "trajectories": {"total": total(TRAJECTORY)},
+        "vectors": {"total": total(VECTOR), "by_encoder": by(VECTOR.c.encoder)},
+        "call_log": {"total": total(CALL_LOG), "by_kind": by(CALL_LOG.c.kind)},
+    }
+
+
+def _page(connection: Connection, of: Table, key: ColumnElement[str], after: str, where: Where) -> list[dict[str, Any]]:
+    query = select(of).where(key > after, *where).order_by(key).limit(PAGE)
+    return rows_of(connection.execute(query))

@@ -1,0 +1,80 @@
+"""Records to database rows and back, and what a text must be to be stored.
+
+What is stored fits both databases and every consumer behind them: a lone surrogate becomes U+FFFD everywhere; U+0000, which
+PostgreSQL's text cannot hold, becomes U+FFFD in plain texts and stays in schemas, where a pattern or an enumeration may
+mean it. Fingerprints are computed over the stored form.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from toolscout.errors import BadInput
+from toolscout.jsonl import well_formed
+from toolscout.records import Call, Record, Server, Tool, Trajectory
+
+MAX_ID = 2000
+"""Longest id stored, in UTF-8 bytes; a database index holds no more."""
+
+R = TypeVar("R", bound=Record)
+
+_JSON_FIELDS = frozenset(
+    {"sources", "install", "input_schema", "output_schema", "annotations", "findings"}
+    | {"gold", "relevant", "candidates", "messages", "tools", "calls"}
+)
+
+
+def plain(text: str) -> str:
+    """The stored form of a plain text or id."""
+    if text.isascii():
+        return text.replace("\0", "�")
+    return str(well_formed(text)).replace("\0", "�")
+
+
+def server_row(server: Server) -> dict[str, Any]:
+    """Columns of the server table."""
+    return _row(server, "server_id")
+
+
+def tool_row(tool: Tool) -> dict[str, Any]:
+    """Columns of the tool table that the record has (``accepted`` is the catalogue's own); fingerprint computed.
+
+    Raises:
+        BadInput: an id that is too long, or a schema nested too deeply to be written.
+    """
+    row = _row(tool, "tool_id")
+    row["server_id"] = plain(tool.server_id)
+    stored = Tool.model_construct(**{k: row[k] for k in _FINGERPRINTED})
+    try:
+        row["fingerprint"] = stored.computed_fingerprint()
+    except RecursionError:
+        raise BadInput(f"The schema of {row['tool_id'][:200]} is nested too deeply.") from None
+    return row
+
+
+def exemplar_row(call: Call) -> dict[str, Any]:
+    """Columns of the exemplar table."""
+    return _row(call, "id")
+
+
+def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
+    """Columns of the trajectory table."""
+    return _row(trajectory, "id")
+
+
+_FINGERPRINTED = ("name", "description", "input_schema", "output_schema", "annotations")
+
+
+def _row(record: Record, key: str) -> dict[str, Any]:
+    try:
+        row = record.model_dump()
+        for name, value in row.items():
+            if isinstance(value, str):
+                row[name] = plain(value)
+            elif name in _JSON_FIELDS and value:
+                row[name] = well_formed(value)
+    except (RecursionError, ValueError) as error:
+        raise BadInput(f"{getattr(record, key)[:200]} is nested too deeply to be stored.") from error
+    if len(row[key].encode()) > MAX_ID:
+        raise BadInput(f"The id {row[key][:100]}... is longer than {MAX_ID} bytes.")
+    return row

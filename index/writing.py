@@ -1,0 +1,252 @@
+"""Writing statements of the catalogue, inside a write transaction that the caller holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from toolscout.errors import BadInput
+from toolscout.index.database import rows_of
+from toolscout.index.reading import (
+    CALL_LOG,
+    EXEMPLAR,
+    EXEMPLAR_TOOL,
+    META,
+    SERVER,
+    TOOL,
+    TRAJECTORY,
+    VECTOR,
+)
+from toolscout.index.rows import exemplar_row, server_row, tool_row, trajectory_row
+from toolscout.records import Call, Review, Server, ServerState, Tool, Trajectory
+
+if TYPE_CHECKING:
+    from toolscout.index.catalogue import Change
+
+T = TypeVar("T")
+
+_CHUNK = 500
+
+
+def now() -> str:
+    """This moment, ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def bump(connection: Connection) -> None:
+    """Count one committed change."""
+    connection.execute(update(META).where(META.c.key == "revision").values(value=META.c.value + 1))
+
+
+def put_server(connection: Connection, server: Server, *, merge: bool) -> bool:
+    """Insert or update one server; True if anything but ``checked_at`` differs from what was stored.
+
+    Sources are united. With ``merge`` only the fields that the record sets replace stored ones, and the state of a
+    known server (what this installation learnt about it) is replaced only by a newer check, never out of quarantine.
+    """
+    row = server_row(server)
+    found = rows_of(connection.execute(select(SERVER).where(SERVER.c.server_id == row["server_id"])))
+    if not found:
+        connection.execute(insert(SERVER), row)
+        return True
+    old = found[0]
+    row["sources"] = united(old["sources"], row["sources"])
+    if merge:
+        given = server.model_fields_set
+        checked = server.checked_at is not None and server.checked_at > (old["checked_at"] or "")
+        if not checked or old["state"] == ServerState.QUARANTINED:
+            given = given - {"state", "checked_at"}
+        row = old | {k: v for k, v in row.items() if k == "sources" or (k in given and v is not None)}
+    differs = {k for k, v in row.items() if v != old[k]}
+    if differs:
+        connection.execute(update(SERVER).where(SERVER.c.server_id == row["server_id"]).values(row))
+    return bool(differs - {"checked_at"})
+
+
+def united(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sources of both lists, one per marketplace and id; of two, the newer wins."""
+    by_place = {(s["marketplace"], s["id"]): s for s in old}
+    for source in new:
+        place = source["marketplace"], source["id"]
+        by_place[place] = source if source.get("url") or place not in by_place else by_place[place]
+    return list(by_place.values())
+
+
+def put_tools(
+    connection: Connection, tools: Iterable[Tool], change: Change, *, trust: bool, accept_changes: bool
+) -> bool:
+    """Insert or update tools, noting in ``change`` what happened; True if anything was written."""
+    moment = now()
+    written = False
+    by_id = {row["tool_id"]: row for row in map(tool_row, tools)}
+    for chunk in chunks(list(by_id)):
+        found = rows_of(connection.execute(select(TOOL).where(TOOL.c.tool_id.in_(chunk))))
+        known = {row["tool_id"]: row for row in found}
+        rows = []
+        for tool_id in chunk:
+            row, old = by_id[tool_id], known.get(tool_id)
+            if old is None:
+                new = _new_tool(row, moment, trust)
+                change.added.append(tool_id)
+            else:
+                new = _known_tool(row, old, moment, accept_changes)
+                differs = any(new[k] != old[k] for k in new if k not in ("review", "accepted"))
+                (change.changed if differs else change.unchanged).append(tool_id)
+                if new == old:
+                    continue
+            rows.append(new)
+        if rows:
+            upsert(connection, TOOL, rows)
+            written = True
+    return written
+
+
+def _new_tool(row: dict[str, Any], moment: str, trust: bool) -> dict[str, Any]:
+    review = row["review"]
+    if not trust and review == Review.APPROVED:
+        review = Review.PENDING
+    accepted = row["fingerprint"] if review == Review.APPROVED else None
+    return row | {"review": str(review), "accepted": accepted, "first_seen": row["first_seen"] or moment}
+
+
+def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_changes: bool) -> dict[str, Any]:
+    review, changed_at, findings = old["review"], old["changed_at"], row["findings"] or old["findings"]
+    same = row["fingerprint"] == old["fingerprint"]
+    if not same:
+        changed_at, findings = moment, row["findings"]
+        if review == Review.APPROVED:
+            review = Review.CHANGED
+    if review == Review.CHANGED and (accept_changes or row["fingerprint"] == old["accepted"]):
+        review = Review.APPROVED
+    accepted = row["fingerprint"] if review == Review.APPROVED else old["accepted"]
+    seen = min(filter(None, (old["first_seen"], row["first_seen"])), default=moment)
+    return row | {
+        "review": str(review),
+        "accepted": accepted,
+        "first_seen": seen,
+        "changed_at": changed_at,
+        "findings": findings,
+    }
+
+
+def remove_missing(connection: Connection, server_id: str, kept: Collection[str]) -> list[str]:
+    """Remove a server's tools that are not in ``kept``; returns their ids."""
+    there = connection.execute(select(TOOL.c.tool_id).where(TOOL.c.server_id == server_id)).scalars()
+    gone = sorted(set(there) - set(kept))
+    for chunk in chunks(gone):
+        connection.execute(delete(TOOL).where(TOOL.c.tool_id.in_(chunk)))
+    return gone
+
+
+def remove_server(connection: Connection, server_id: str) -> int | None:
+    """Remove a server with its tools; how many tools went, or None if there is no such server."""
+    tools = connection.execute(select(func.count()).where(TOOL.c.server_id == server_id)).scalar_one()
+    gone = connection.execute(delete(SERVER).where(SERVER.c.server_id == server_id)).rowcount
+    return int(tools) if gone else None
+
+
+def set_state(connection: Connection, server_id: str, state: ServerState) -> bool | None:
+    """Set a server's state; whether that changed it, or None if there is no such server."""
+    found = connection.execute(select(SERVER.c.state).where(SERVER.c.server_id == server_id)).scalar()
+    if found is None or found == state:
+        return None if found is None else False
+    connection.execute(update(SERVER).where(SERVER.c.server_id == server_id).values(state=str(state)))
+    return True
+
+
+def set_review(connection: Connection, tool_ids: Sequence[str], review: Review) -> tuple[int, list[str]]:
+    """Set the review of tools; how many it changed, and the ids that do not exist."""
+    changed, missing = 0, []
+    values: dict[str, Any] = {"review": str(review)}
+    if review is Review.APPROVED:
+        values["accepted"] = TOOL.c.fingerprint
+    for chunk in chunks(list(dict.fromkeys(tool_ids))):
+        found = connection.execute(select(TOOL.c.tool_id, TOOL.c.review).where(TOOL.c.tool_id.in_(chunk)))
+        before = dict(found.tuples())
+        missing += [tool_id for tool_id in chunk if tool_id not in before]
+        ids = [tool_id for tool_id, old in before.items() if old != review]
+        connection.execute(update(TOOL).where(TOOL.c.tool_id.in_(ids)).values(values))
+        changed += len(ids)
+    return changed, missing
+
+
+def put_exemplars(connection: Connection, calls: Iterable[Call]) -> int:
+    """Insert or update exemplars; how many are new or changed."""
+    by_id = {row["id"]: row for row in map(exemplar_row, calls)}
+    found = rows_of(connection.execute(select(EXEMPLAR).where(EXEMPLAR.c.id.in_(list(by_id)))))
+    known = {row["id"]: row for row in found}
+    rows = [row for key, row in by_id.items() if known.get(key) != row]
+    if not rows:
+        return 0
+    upsert(connection, EXEMPLAR, rows)
+    ids = [row["id"] for row in rows]
+    connection.execute(delete(EXEMPLAR_TOOL).where(EXEMPLAR_TOOL.c.exemplar_id.in_(ids)))
+    links = [
+        {"tool_id": tool_id, "exemplar_id": row["id"]}
+        for row in rows
+        for tool_id in dict.fromkeys(gold["tool_id"] for gold in row["gold"])
+    ]
+    if links:
+        connection.execute(insert(EXEMPLAR_TOOL), links)
+    return len(rows)
+
+
+def put_trajectories(connection: Connection, trajectories: Iterable[Trajectory]) -> int:
+    """Insert or update trajectories; how many were put."""
+    rows = {row["id"]: row for row in map(trajectory_row, trajectories)}
+    if rows:
+        upsert(connection, TRAJECTORY, list(rows.values()))
+    return len(rows)
+
+
+def put_vectors(connection: Connection, encoder: str, vectors: Mapping[str, NDArray[Any]]) -> None:
+    """Add vectors to the cache; one that is there already stays."""
+    rows = []
+    for key in sorted(vectors):  # one order for all processes: PostgreSQL cannot deadlock then
+        vector = np.ascontiguousarray(vectors[key], dtype="<f4")
+        if vector.ndim != 1 or not vector.size:
+            raise BadInput(f"A vector of shape {vector.shape} cannot be cached; one dimension is expected.")
+        rows.append({"encoder": encoder, "content_hash": key, "data": vector.tobytes()})
+    for chunk in chunks(rows):
+        connection.execute(_insert(connection, VECTOR).on_conflict_do_nothing(), chunk)
+
+
+def prune_vectors(connection: Connection, encoder: str, keep: Collection[str]) -> int:
+    """Remove an encoder's vectors whose hash is not in ``keep``; how many went."""
+    kept = set(keep)
+    there = connection.execute(select(VECTOR.c.content_hash).where(VECTOR.c.encoder == encoder)).scalars()
+    gone = sorted(key for key in there if key not in kept)
+    for chunk in chunks(gone):
+        connection.execute(delete(VECTOR).where(VECTOR.c.encoder == encoder, VECTOR.c.content_hash.in_(chunk)))
+    return len(gone)
+
+
+def log_calls(connection: Connection, entries: Sequence[dict[str, Any]], keep: int) -> None:
+    """Append log entries and drop all but the newest ``keep``."""
+    connection.execute(insert(CALL_LOG), list(entries))
+    newest = connection.execute(select(func.max(CALL_LOG.c.id))).scalar_one()
+    connection.execute(delete(CALL_LOG).where(CALL_LOG.c.id <= newest - keep))
+
+
+def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    """Insert rows, replacing those with the same primary key."""
+    statement = _insert(connection, table)
+    keys = [column.name for column in table.primary_key]
+    replaced = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=replaced), rows)
+
+
+def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items in parts that one statement can carry."""
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]
+
+
+def _insert(connection: Connection, table: Table) -> Any:
+    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
