@@ -1,0 +1,281 @@
+"""Write Toolscout into a client's configuration: preview, backup, exact undo."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError
+from toolscout.server.clients import edit
+from toolscout.server.clients.known import Client, Machine, Place
+from toolscout.server.clients.read import is_toolscout, parse_document
+from toolscout.server.clients.redact import mask_line
+
+NAME = "toolscout"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A planned edit of one file. ``before`` is None where the file does not exist yet, ``after`` where it goes."""
+
+    client: str
+    path: Path
+    keys: tuple[str, ...]
+    before: bytes | None = field(repr=False)
+    after: bytes | None = field(repr=False)
+    scope: str = "user"
+
+    @property
+    def needed(self) -> bool:
+        """Whether the file would change at all."""
+        return self.before != self.after
+
+    def diff(self) -> str:
+        """A unified diff for people; values that look like secrets are masked in it."""
+        old, new = ((data or b"").decode("utf-8-sig", "replace").splitlines() for data in (self.before, self.after))
+        names = (
+            "(no file)" if self.before is None else str(self.path),
+            "(no file)" if self.after is None else str(self.path),
+        )
+        lines = difflib.unified_diff(old, new, *names, n=2, lineterm="")
+        return "\n".join(line if line.startswith(("---", "+++", "@@")) else mask_line(line) for line in lines)
+
+
+@dataclass
+class _Record:
+    """What was done to a file, for the undo."""
+
+    client: str
+    path: str
+    keys: list[str]
+    existed: bool
+    backup: str | None
+    after: str
+    """SHA-256 of the file as it was left."""
+
+    prune: int = 0
+    """How many containers around the entry were made for it."""
+
+    folders: list[str] = field(default_factory=list)
+    """Folders that were made for the file, innermost first."""
+
+
+def own_command() -> tuple[str, list[str]]:
+    """How a client starts this installation. Absolute: desktop programs do not see the shell's PATH."""
+    parts = Path(sys.prefix).parts
+    if "uv" in parts and any(part.startswith(("archive-v", "environments-v")) for part in parts):
+        uvx = shutil.which("uvx")  # a throw-away environment of uvx: its path may be gone tomorrow
+        if uvx:
+            return uvx, ["toolscout", "serve"]
+    folder = Path(sys.executable).parent
+    for name in ("toolscout", "toolscout.exe"):
+        script = folder / name
+        if script.is_file() and os.access(script, os.X_OK):
+            return str(script), ["serve"]
+    return sys.executable, ["-m", "toolscout", "serve"]
+
+
+def own_entry(client: Client, *, url: str | None = None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Toolscout's entry in that client's form. Raises NotAllowed for a URL where the client takes only commands."""
+    if url:
+        if client.url_field is None:
+            raise NotAllowed(
+                f"{client.title} takes only local commands in its file.",
+                "Leave --url out, or add the URL as a connector in the program's settings.",
+            )
+        return {**({"type": "http"} if client.typed else {}), client.url_field: url}
+    command, args = own_command()
+    entry: dict[str, Any] = {"type": "stdio"} if client.typed else {}
+    entry |= {"command": command, "args": args}
+    home = (os.environ if environ is None else environ).get("TOOLSCOUT_HOME")
+    if home:
+        entry["env"] = {"TOOLSCOUT_HOME": str(Path(home).expanduser().absolute())}
+    return entry
+
+
+def snippet(client: Client, machine: Machine, *, url: str | None = None) -> tuple[Path, str]:
+    """The file that a person would edit by hand, and the text to put there."""
+    place = choose_place(client, machine)
+    entry = own_entry(client, url=url, environ=machine.env)
+    if place.path.suffix == ".toml":
+        return place.path, edit.toml_block([*place.key, NAME], entry)
+    document: Any = {NAME: entry}
+    for key in reversed(place.key):
+        document = {key: document}
+    return place.path, json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def choose_place(client: Client, machine: Machine, *, project: bool = False, file: Path | None = None) -> Place:
+    """The file to write: the given one, the project's, or the user's file that exists (or whose folder does)."""
+    places = list(client.places(machine))
+    if file is not None:
+        return Place(file.expanduser().absolute(), "user", places[0].key)
+    wanted = [p for p in places if p.scope == ("project" if project else "user") and p.path.name != "settings.json"]
+    if not wanted:
+        raise NotAllowed(f"{client.title} has no project-level configuration.", "Leave --project out.")
+    for test in (Path.is_file, lambda path: path.parent.is_dir()):
+        for place in wanted:
+            if test(place.path):
+                return place
+    return wanted[0]
+
+
+def plan_connect(
+    client: Client, machine: Machine, *, project: bool = False, file: Path | None = None, url: str | None = None
+) -> Change:
+    """The edit that adds Toolscout. Raises BadInput if the file cannot be parsed: it is never overwritten then."""
+    place = choose_place(client, machine, project=project, file=file)
+    keys = (*place.key, NAME)
+    before = _read(place.path)
+    entry = own_entry(client, url=url, environ=machine.env)
+    try:
+        current = edit.lookup(parse_document((before or b"").decode("utf-8-sig"), place.path), keys)
+        after = before if current == entry else edit.with_entry(before or b"", place.path, keys, entry)
+    except (BadInput, UnicodeDecodeError) as error:
+        text = str(error) if isinstance(error, BadInput) else f"{place.path} is not UTF-8 text."
+        raise BadInput(text, f"Repair it, or paste what `toolscout connect {client.id} --print` shows.") from None
+    return Change(client.id, place.path, keys, before, after, place.scope)
+
+
+def apply_connect(change: Change, home: Path) -> Path | None:
+    """Write a planned edit; where the backup is (None for a new file).
+
+    Raises StorageError if the file has changed since the plan, or cannot be written.
+    """
+    if not change.needed or change.after is None:
+        return None
+    if _read(change.path) != change.before:
+        raise StorageError(f"{change.path} has just been changed by another program.", "Run the command again.")
+    journal = _Journal(home)
+    previous = journal.get(change.path)
+    existed = change.before is not None
+    record = _Record(change.client, str(change.path), list(change.keys), existed, None, _sha(change.after))
+    if previous is not None and change.before is not None and previous.after == _sha(change.before):
+        record.existed, record.backup = previous.existed, previous.backup  # undo goes back to before the first time
+        record.prune, record.folders = previous.prune, previous.folders
+    elif change.before is None:
+        record.prune = len(change.keys) - 1
+        record.folders = [str(f) for f in change.path.parents if not f.exists()]
+    else:
+        document = parse_document(change.before.decode("utf-8-sig"), change.path)
+        record.prune = sum(edit.lookup(document, change.keys[:d]) is None for d in range(1, len(change.keys)))
+        if edit.lookup(document, change.keys) is None:
+            record.backup = str(_back_up(change, home))
+    journal.put(record)
+    edit.replace_bytes(change.path, change.after, mode=0o644 if change.scope == "project" else 0o600)
+    return Path(record.backup) if record.backup else None
+
+
+def plan_undo(
+    client: Client, machine: Machine, home: Path, *, project: bool = False, file: Path | None = None
+) -> Change:
+    """The edit that takes Toolscout out again.
+
+    A file that nobody touched since gets its old bytes back (or goes, if it was made by us); from another one only
+    our entry is taken. Raises NotFound if there is nothing to undo, BadInput if the file cannot be parsed.
+    """
+    place = choose_place(client, machine, project=project, file=file)
+    keys = (*place.key, NAME)
+    before = _read(place.path)
+    record = _Journal(home).get(place.path)
+    if before is None:
+        raise NotFound(f"There is nothing to undo: {place.path} does not exist.")
+    if record is not None and record.after == _sha(before):
+        if not record.existed:
+            return Change(client.id, place.path, keys, before, None, place.scope)
+        old = _read(Path(record.backup)) if record.backup else None
+        if old is not None:
+            return Change(client.id, place.path, keys, before, old, place.scope)
+    try:
+        document = parse_document(before.decode("utf-8-sig"), place.path)
+    except UnicodeDecodeError:
+        raise BadInput(f"{place.path} is not UTF-8 text; it was left alone.") from None
+    entry = edit.lookup(document, keys)
+    if entry is None or not (record or (isinstance(entry, dict) and is_toolscout(NAME, entry))):
+        raise NotFound(f"There is nothing to undo: {place.path} has no entry of Toolscout.")
+    prune = record.prune if record else 0
+    after = edit.without_entry(before, place.path, keys, prune=prune)
+    return Change(client.id, place.path, keys, before, after, place.scope)
+
+
+def apply_undo(change: Change, home: Path) -> None:
+    """Carry out a planned undo. Raises StorageError if the file has changed since the plan."""
+    if _read(change.path) != change.before:
+        raise StorageError(f"{change.path} has just been changed by another program.", "Run the command again.")
+    journal = _Journal(home)
+    record = journal.get(change.path)
+    if change.after is not None:
+        edit.replace_bytes(change.path, change.after)
+    else:
+        change.path.resolve().unlink()
+        for folder in map(Path, record.folders if record else ()):
+            if not folder.is_dir() or any(folder.iterdir()):
+                break
+            folder.rmdir()
+    journal.drop(change.path)
+
+
+class _Journal:
+    """``connections.json`` in the home folder: which files were changed, and how to undo it."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "connections.json"
+
+    def get(self, path: Path) -> _Record | None:
+        raw = self._load().get(str(path))
+        try:
+            return _Record(**raw) if isinstance(raw, dict) else None
+        except TypeError:
+            return None
+
+    def put(self, record: _Record) -> None:
+        self._save({**self._load(), record.path: asdict(record)})
+
+    def drop(self, path: Path) -> None:
+        self._save({key: value for key, value in self._load().items() if key != str(path)})
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _save(self, records: Mapping[str, Any]) -> None:
+        edit.replace_bytes(self._path, (json.dumps(records, indent=2) + "\n").encode())
+
+
+def _back_up(change: Change, home: Path) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    folder = home / "backups"
+    number = 0
+    while True:
+        extra = f"-{number}" if number else ""
+        path = folder / f"{change.client}-{stamp}{extra}-{change.path.name.lstrip('.')}"
+        if not path.exists():
+            break
+        number += 1
+    edit.replace_bytes(path, change.before or b"")
+    return path
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,171 @@
+"""Take servers over from clients: plan first, show the plan, then write it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolscout.errors import NotAllowed
+from toolscout.records import canonical_json
+from toolscout.server.clients.known import CLIENTS, Machine, get_client, is_client
+from toolscout.server.clients.read import Entry, Reading, read_client, read_file
+from toolscout.server.clients.redact import REFERENCE, Redactor, Secret
+from toolscout.server.config import ServersFile, UpstreamConfig
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What happens to one entry: ``add`` under ``name``, or ``same`` (there already), or ``skip``."""
+
+    entry: Entry
+    name: str
+    action: str
+    why: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The entry as it will be written: secrets replaced by references."""
+
+    secrets: tuple[Secret, ...] = ()
+
+    def launch(self) -> str:
+        """What will run or be called, on one line, without secrets."""
+        if "url" in self.config:
+            return str(self.config["url"])
+        return " ".join([str(self.config.get("command", "")), *map(str, self.config.get("args") or ())])
+
+
+@dataclass
+class ImportPlan:
+    """Everything that an import would do."""
+
+    items: list[Planned] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    failures: list[tuple[Path, str]] = field(default_factory=list)
+    keyring: bool = False
+
+    @property
+    def additions(self) -> list[Planned]:
+        """The entries that will be written."""
+        return [item for item in self.items if item.action == "add"]
+
+    def to_set(self) -> dict[str, str]:
+        """Variables that must be set for the imported servers to work, with what each is for."""
+        wanted: dict[str, str] = {}
+        for item in self.additions:
+            stored = {s.reference for s in item.secrets if self.keyring and not s.placeholder}
+            config = UpstreamConfig.parse(item.name, item.config)
+            where = {s.reference: s.where for s in item.secrets}
+            for name in config.references():
+                if name.removeprefix("keyring:") in stored and name.startswith("keyring:"):
+                    continue
+                about = item.entry.wants.get(name) or where.get(name, "")
+                wanted.setdefault(name, f"{item.name}: {about}" if about else item.name)
+        return wanted
+
+
+def read_sources(sources: Iterable[str], machine: Machine) -> Reading:
+    """Read the named clients and files; without any, every known client.
+
+    Raises NotFound or BadInput for a named file that is missing or cannot be parsed.
+    """
+    reading = Reading()
+    for source in list(sources) or list(CLIENTS):
+        if is_client(source):
+            reading.add(read_client(get_client(source), machine))
+        else:
+            path = Path(source).expanduser()
+            if not path.exists() and re.fullmatch(r"[A-Za-z-]+", source):
+                get_client(source)  # neither a file nor a client: the error lists the clients
+            reading.add(read_file(path, machine))
+    return reading
+
+
+def plan_import(reading: Reading, existing: Mapping[str, UpstreamConfig], *, keyring: bool = False) -> ImportPlan:
+    """Decide for every entry what is done with it. Pure: nothing is read or written."""
+    taken = [name.removeprefix("keyring:") for config in existing.values() for name in config.references()]
+    redactor = Redactor(keyring=keyring, taken=taken)
+    plan = ImportPlan(files=list(reading.files), failures=list(reading.failures), keyring=keyring)
+    known = {identity(_as_dict(config)): name for name, config in existing.items()}
+    names = set(existing)
+    for entry in reading.entries:
+        if entry.problem:
+            plan.items.append(Planned(entry, entry.name, "skip", entry.problem))
+            continue
+        wanted = re.sub(r"[\x00-\x1f\x7f]+", "-", entry.name).strip() or entry.source
+        config, secrets = redactor.clean(wanted, entry.config)
+        same = known.get(identity(config))
+        if same is not None:
+            why = "already there" if same == wanted else f"the same as {same}"
+            plan.items.append(Planned(entry, wanted, "same", why, config))
+            continue
+        name = _free_name(wanted, entry, names)
+        why = "" if name == wanted else f"renamed: {wanted} is another server"
+        known[identity(config)] = name
+        names.add(name)
+        plan.items.append(Planned(entry, name, "add", why, config, tuple(secrets)))
+    return plan
+
+
+def apply_import(plan: ImportPlan, servers: ServersFile, *, keyring_service: str) -> list[str]:
+    """Write the plan's additions; their names. Secrets go to the keyring first if the plan says so.
+
+    Raises NotAllowed if the keyring refuses: then nothing has been written.
+    """
+    if plan.keyring:
+        for item in plan.additions:
+            for secret in item.secrets:
+                if not secret.placeholder:
+                    store_in_keyring(keyring_service, secret.reference, secret.value)
+    for item in plan.additions:
+        servers.add(UpstreamConfig.parse(item.name, dict(item.config)), replace=False)
+    return [item.name for item in plan.additions]
+
+
+def store_in_keyring(service: str, name: str, value: str) -> None:
+    """Keep a secret in the operating system's keyring and read it back. Raises NotAllowed if that fails."""
+    hint = "Leave --keyring out and set environment variables instead."
+    try:
+        import keyring
+
+        keyring.set_password(service, name, value)
+        kept = keyring.get_password(service, name) == value
+    except Exception as error:  # backends raise whatever they like
+        raise NotAllowed(f"The keyring did not take {name}: {type(error).__name__}.", hint) from None
+    if not kept:
+        raise NotAllowed(f"The keyring did not keep {name}.", hint)
+
+
+def identity(config: Mapping[str, Any]) -> str:
+    """What a server is, whatever its references are called: two entries of equal identity start the same thing."""
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, str):
+            return "${}" if value.startswith("keyring:") else REFERENCE.sub("${}", value)
+        if isinstance(value, (list, tuple)):
+            return [bare(item) for item in value]
+        if isinstance(value, Mapping):
+            return {str(k): bare(v) for k, v in value.items()}
+        return value
+
+    keys = ("command", "args", "env", "cwd", "url", "headers", "auth")
+    return canonical_json({key: bare(config[key]) for key in keys if config.get(key)})
+
+
+def _as_dict(config: UpstreamConfig) -> dict[str, Any]:
+    if config.command:
+        return {"command": config.command, "args": list(config.args), "env": dict(config.env), "cwd": config.cwd}
+    return {"url": config.url, "headers": dict(config.headers), "auth": config.auth}
+
+
+def _free_name(name: str, entry: Entry, taken: set[str]) -> str:
+    if name not in taken:
+        return name
+    project = entry.scope not in ("user", "project")
+    suffix = Path(entry.scope).name if project else (entry.source if entry.source != "file" else entry.path.stem)
+    candidate, number = f"{name}-{suffix}", 2
+    while candidate in taken:
+        candidate = f"{name}-{suffix}-{number}"
+        number += 1
+    return candidate
