@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 JsonObject = dict[str, Any]
 
@@ -41,9 +41,16 @@ class Review(StrEnum):
 
 
 class Record(BaseModel):
-    """Base of all records: unknown fields are ignored, so that newer files stay readable."""
+    """Base of all records: unknown fields are ignored, so that newer files stay readable; null means absent."""
 
     model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, value: object) -> object:
+        if isinstance(value, dict) and None in value.values():
+            return {name: inner for name, inner in value.items() if inner is not None}
+        return value
 
     def to_json(self) -> str:
         """One JSONL line (no newline), without fields that are unset or None."""
