@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 # Registered by FastMCP for every server; Toolscout has none of these to offer, so it does not claim them.
 _UNUSED_METHODS = ("prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read")
 
+_LIST_TTL_MS = 60_000  # only the sentence on what stands behind the search ever changes
+
 _INPUTS = {"find_tools": contract.FIND_INPUT, "suggest_call": contract.SUGGEST_INPUT, "invoke": contract.INVOKE_INPUT}
 
 
@@ -60,7 +62,8 @@ class App:
         self.lowlevel.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
 
     async def _list_tools(self, ctx: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
-        return {"tools": contract.tool_definitions(self.engine.behind)}
+        tools = contract.tool_definitions(self.engine.behind)
+        return {"tools": tools, "resultType": "complete", "ttlMs": _LIST_TTL_MS, "cacheScope": "public"}
 
     async def _call_tool(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams

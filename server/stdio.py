@@ -20,6 +20,8 @@ from toolscout.server.gate import Handover, hold, write_all
 if TYPE_CHECKING:
     from toolscout.settings import Settings
 
+_FACE_SECONDS = 5.0
+
 MAX_LINE = 64 * 1024 * 1024
 """Longest message accepted on stdin, in bytes."""
 
@@ -74,6 +76,8 @@ async def _serve(settings: Settings, handover: Handover, fd_in: int, fd_out: int
             async with app.fastmcp._lifespan_manager(), stdio_server(stdin=source, stdout=sink) as (read, write):  # type: ignore[arg-type]
                 await app.lowlevel.run(read, write, app.lowlevel.create_initialization_options())
         finally:
+            # A client that leaves early must not cost the next one its quick start.
+            await asyncio.wait({face_task}, timeout=_FACE_SECONDS)
             face_task.cancel()
 
 

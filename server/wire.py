@@ -1,4 +1,4 @@
-"""Small helpers that make MCP results in wire form."""
+"""Small helpers that make MCP results in wire form; the SDK drops ``resultType`` where an era does not know it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from toolscout.errors import ToolscoutError
 
 def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
     """A ``tools/call`` result with one text block."""
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+    return {"content": [{"type": "text", "text": text}], "isError": is_error, "resultType": "complete"}
 
 
 def json_result(value: dict[str, Any]) -> dict[str, Any]:
     """A structured result, with the same JSON as text for clients that read only content blocks."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return {"content": [{"type": "text", "text": text}], "structuredContent": value, "isError": False}
+    return {**text_result(text), "structuredContent": value}
 
 
 def error_result(error: ToolscoutError) -> dict[str, Any]:
