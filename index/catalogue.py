@@ -43,6 +43,15 @@ class Change:
     unchanged: list[str] = field(default_factory=list)
 
 
+@dataclass
+class Merged:
+    """What `Catalogue.unite` did: ids of the servers removed, numbers of tools removed and of exemplars moved."""
+
+    removed: list[str] = field(default_factory=list)
+    tools: int = 0
+    exemplars: int = 0
+
+
 @dataclass(frozen=True)
 class CallLog:
     """One find, suggest or invoke: never with argument values. ``ms`` is its duration, ``at`` ISO 8601 in UTC."""
@@ -131,13 +140,15 @@ class Catalogue:
         servers: Iterable[Server] = (),
         tools: Iterable[Tool] = (),
         *,
+        missing_servers: Iterable[Server] = (),
         trust: bool = True,
         accept_changes: bool = False,
     ) -> tuple[int, Change]:
         """Add to what is there, in one transaction, and remove nothing: the step of an import.
 
         Of a known server only the fields that its record sets are replaced, its state only by a newer ``checked_at``
-        and never out of quarantine. Tools whose server is unknown are refused. Reviews go as in `put_server`.
+        and never out of quarantine. ``missing_servers`` are added where nothing is known of them. Reviews go as in
+        `put_server`.
 
         Returns:
             How many servers are new or changed, and what happened to the tools.
@@ -147,6 +158,7 @@ class Catalogue:
         change = Change()
         with self._database.writing() as connection:
             touched = sum([writing.put_server(connection, server, merge=True) for server in servers])
+            touched += writing.add_missing(connection, missing_servers)
             written = writing.put_tools(connection, tools, change, trust=trust, accept_changes=accept_changes)
             if touched or written:
                 writing.bump(connection)
@@ -176,6 +188,30 @@ class Catalogue:
                 raise NotFound(f"There is no server {server_id} in the catalogue.", "See `toolscout list`.")
             writing.bump(connection)
         return tools
+
+    def entities(self) -> Iterator[tuple[Server, str]]:
+        """Each server whose tools describe themselves, with its `toolscout.records.entity_key`, ordered by id."""
+        from toolscout.index import reading
+
+        for servers in batched(self.servers(), _BATCH):
+            with self._database.reading() as connection:
+                keys = reading.entity_keys(connection, [server.server_id for server in servers])
+            yield from ((server, keys[server.server_id]) for server in servers if server.server_id in keys)
+
+    def unite(self, kept: str, gone: Sequence[str], *, dry_run: bool = False) -> Merged:
+        """Merge servers of identical tool descriptions into ``kept``, in one transaction.
+
+        It takes over their sources, the facts it lacks, and their tools' exemplars. A server that is not identical (any
+        more) is left alone. ``dry_run`` undoes it all again.
+        """
+        from toolscout.index import writing
+
+        merged = Merged()
+        with self._database.writing(undo=dry_run) as connection:
+            writing.unite(connection, plain(kept), [plain(g) for g in gone], merged)
+            if merged.removed:
+                writing.bump(connection)
+        return merged
 
     def set_state(self, server_id: str, state: ServerState) -> None:
         """Set a server's state. Raises NotFound if there is no such server."""

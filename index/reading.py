@@ -20,7 +20,7 @@ from toolscout.index.tables import (
     TrajectoryRow,
     VectorRow,
 )
-from toolscout.records import Call, Server, Tool, Trajectory
+from toolscout.records import Call, Server, Tool, Trajectory, entity_key
 
 Vector = NDArray[np.float32]
 Where = list[ColumnElement[bool]]
@@ -100,10 +100,14 @@ def call_log(connection: Connection, limit: int) -> list[dict[str, Any]]:
     return rows_of(connection.execute(select(CALL_LOG).order_by(CALL_LOG.c.id.desc()).limit(limit)))
 
 
-def descriptions(connection: Connection, after: str, limit: int = 2000) -> list[tuple[str, str, str]]:
-    """``(tool_id, server_id, description)`` of the next tools by id."""
-    query = select(TOOL.c.tool_id, TOOL.c.server_id, TOOL.c.description).where(TOOL.c.tool_id > after)
-    return [(a, b, c) for a, b, c in connection.execute(query.order_by(TOOL.c.tool_id).limit(limit))]
+def entity_keys(connection: Connection, server_ids: Sequence[str]) -> dict[str, str]:
+    """Entity key by server id, of those servers whose tools describe themselves."""
+    described: dict[str, list[Tool]] = {}
+    query = select(TOOL.c.server_id, TOOL.c.description).where(TOOL.c.server_id.in_(server_ids))
+    for server_id, description in connection.execute(query):
+        described.setdefault(server_id, []).append(Tool.model_construct(description=description))
+    keys = {server_id: entity_key(tools) for server_id, tools in described.items()}
+    return {server_id: key for server_id, key in keys.items() if key is not None}
 
 
 def counts(connection: Connection) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Records to database rows and back, and what a text must be to be stored.
 
-What is stored fits both databases and every consumer behind them: a lone surrogate becomes U+FFFD everywhere; U+0000, which
-PostgreSQL's text cannot hold, becomes U+FFFD in plain texts and stays in schemas, where a pattern or an enumeration may
-mean it. Fingerprints are computed over the stored form.
+What is stored fits both databases and every consumer behind them: a lone surrogate becomes U+FFFD everywhere; U+0000,
+which PostgreSQL's text cannot hold, becomes U+FFFD in plain texts and stays in schemas, where a pattern or an
+enumeration may mean it. Fingerprints are computed over the stored form.
 """
 
 from __future__ import annotations

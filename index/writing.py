@@ -22,12 +22,13 @@ from toolscout.index.reading import (
     TOOL,
     TRAJECTORY,
     VECTOR,
+    entity_keys,
 )
 from toolscout.index.rows import exemplar_row, server_row, tool_row, trajectory_row
 from toolscout.records import Call, Review, Server, ServerState, Tool, Trajectory
 
 if TYPE_CHECKING:
-    from toolscout.index.catalogue import Change
+    from toolscout.index.catalogue import Change, Merged
 
 T = TypeVar("T")
 
@@ -69,6 +70,18 @@ def put_server(connection: Connection, server: Server, *, merge: bool) -> bool:
     return bool(differs - {"checked_at"})
 
 
+def add_missing(connection: Connection, servers: Iterable[Server]) -> int:
+    """Insert those servers that are not there; how many."""
+    rows = {row["server_id"]: row for row in map(server_row, servers)}
+    known: set[str] = set()
+    for chunk in chunks(list(rows)):
+        known.update(connection.execute(select(SERVER.c.server_id).where(SERVER.c.server_id.in_(chunk))).scalars())
+    new = [row for key, row in rows.items() if key not in known]
+    if new:
+        connection.execute(insert(SERVER), new)
+    return len(new)
+
+
 def united(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sources of both lists, one per marketplace and id; of two, the newer wins."""
     by_place = {(s["marketplace"], s["id"]): s for s in old}
@@ -84,7 +97,9 @@ def put_tools(
     """Insert or update tools, noting in ``change`` what happened; True if anything was written."""
     moment = now()
     written = False
-    by_id = {row["tool_id"]: row for row in map(tool_row, tools)}
+    by_id: dict[str, dict[str, Any]] = {}
+    for row in map(tool_row, tools):
+        by_id.setdefault(row["tool_id"], row)  # a server that lists a name twice: callers reach the first
     for chunk in chunks(list(by_id)):
         found = rows_of(connection.execute(select(TOOL).where(TOOL.c.tool_id.in_(chunk))))
         known = {row["tool_id"]: row for row in found}
@@ -151,6 +166,57 @@ def remove_server(connection: Connection, server_id: str) -> int | None:
     return int(tools) if gone else None
 
 
+def unite(connection: Connection, kept: str, gone: Sequence[str], merged: Merged) -> None:
+    """Merge servers into one of identical tool descriptions; those that are identical no longer are left alone."""
+    keys = entity_keys(connection, [kept, *gone])
+    rows = rows_of(connection.execute(select(SERVER).where(SERVER.c.server_id.in_([kept, *gone]))))
+    servers = {row["server_id"]: row for row in rows}
+    merged.removed = [one for one in gone if one in servers and keys.get(one) == keys.get(kept) is not None]
+    if kept not in servers or not merged.removed:
+        merged.removed = []
+        return
+    row = dict(servers[kept])
+    for other in (servers[one] for one in merged.removed):
+        # A server without a source was found under its own id; that must not be lost with it.
+        marketplace, _, place = other["server_id"].rpartition("/")
+        found = other["sources"] or [{"marketplace": marketplace or "catalogue", "id": place, "url": None}]
+        row["sources"] = united(found, row["sources"])
+        for name in _FACTS:
+            row[name] = row[name] or other[name]
+        row["popularity"] = max(filter(None, (row["popularity"], other["popularity"])), default=row["popularity"])
+    connection.execute(update(SERVER).where(SERVER.c.server_id == kept).values(row))
+    merged.exemplars = _move_exemplars(connection, kept, merged.removed)
+    merged.tools = sum(remove_server(connection, one) or 0 for one in merged.removed)
+
+
+_FACTS = ("title", "description", "summary", "category", "version", "license", "homepage", "instructions")
+
+
+def _move_exemplars(connection: Connection, kept: str, gone: Sequence[str]) -> int:
+    """Point the exemplars of removed servers' tools to the kept server's tool of the same description (and name)."""
+    fields = select(TOOL.c.tool_id, TOOL.c.name, TOOL.c.description)
+    by_name: dict[tuple[str, str], str] = {}
+    by_text: dict[str, str] = {}
+    for tool_id, name, text in connection.execute(fields.where(TOOL.c.server_id == kept).order_by(TOOL.c.tool_id)):
+        by_name[name, text.strip()] = tool_id
+        by_text.setdefault(text.strip(), tool_id)
+    heirs: dict[str, str] = {}
+    for tool_id, name, text in connection.execute(fields.where(TOOL.c.server_id.in_(gone))):
+        heirs[tool_id] = by_name.get((name, text.strip())) or by_text[text.strip()]
+    moved = 0
+    for chunk in chunks(list(heirs)):
+        of_tools = select(EXEMPLAR_TOOL.c.exemplar_id).where(EXEMPLAR_TOOL.c.tool_id.in_(chunk))
+        calls = []
+        for row in rows_of(connection.execute(select(EXEMPLAR).where(EXEMPLAR.c.id.in_(of_tools)))):
+            row["gold"] = [gold | {"tool_id": heirs.get(gold["tool_id"], gold["tool_id"])} for gold in row["gold"]]
+            for name in ("relevant", "candidates"):
+                if row[name] is not None:
+                    row[name] = list(dict.fromkeys(heirs.get(tool_id, tool_id) for tool_id in row[name]))
+            calls.append(Call.model_validate(row))
+        moved += put_exemplars(connection, calls)
+    return moved
+
+
 def set_state(connection: Connection, server_id: str, state: ServerState) -> bool | None:
     """Set a server's state; whether that changed it, or None if there is no such server."""
     found = connection.execute(select(SERVER.c.state).where(SERVER.c.server_id == server_id)).scalar()
@@ -179,8 +245,10 @@ def set_review(connection: Connection, tool_ids: Sequence[str], review: Review) 
 def put_exemplars(connection: Connection, calls: Iterable[Call]) -> int:
     """Insert or update exemplars; how many are new or changed."""
     by_id = {row["id"]: row for row in map(exemplar_row, calls)}
-    found = rows_of(connection.execute(select(EXEMPLAR).where(EXEMPLAR.c.id.in_(list(by_id)))))
-    known = {row["id"]: row for row in found}
+    known: dict[str, dict[str, Any]] = {}
+    for chunk in chunks(list(by_id)):
+        found = rows_of(connection.execute(select(EXEMPLAR).where(EXEMPLAR.c.id.in_(chunk))))
+        known |= {row["id"]: row for row in found}
     rows = [row for key, row in by_id.items() if known.get(key) != row]
     if not rows:
         return 0
