@@ -1,0 +1,326 @@
+"""The configured upstreams: one ``mcp.json`` in the usual ``mcpServers`` form, read and written with care."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from toolscout.errors import BadInput, NotFound, StorageError
+from toolscout.records import JsonObject, Transport
+from toolscout.server.secrets import Resolver, references
+
+_HTTP_NAMES = {"http", "streamable-http", "streamable_http", "streamablehttp"}
+_URL_FIELDS = ("url", "serverUrl", "httpUrl")
+_LOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class UpstreamConfig:
+    """How to reach one upstream. Values may hold references to secrets (see ``server.secrets``).
+
+    ``fields`` is the entry as it stands in the file, unknown fields included.
+    """
+
+    name: str
+    transport: Transport
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    auth: str | None = None
+    timeout: float | None = None
+    """Call timeout in seconds; the file holds milliseconds, as FastMCP's ``timeout`` does."""
+    disabled: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, name: str, entry: object) -> UpstreamConfig:
+        """Read one entry of ``mcpServers``. Raises BadInput that says what is wrong with it."""
+        if not name.strip() or any(ord(c) < 32 for c in name):
+            raise BadInput("A server needs a name without control characters.")
+        if not isinstance(entry, Mapping):
+            raise BadInput(f"Server '{name}': the entry must be an object with 'command' or 'url'.")
+        url = next((entry[f] for f in _URL_FIELDS if entry.get(f)), "")
+        command = entry.get("command") or ""
+        if not isinstance(url, str) or not isinstance(command, str):
+            raise BadInput(f"Server '{name}': 'command' and 'url' must be text.")
+        kind = str(entry.get("transport") or entry.get("type") or "").lower()
+        config = cls(
+            name=name,
+            transport=Transport.STDIO,
+            timeout=_milliseconds(name, entry.get("timeout")),
+            disabled=bool(entry.get("disabled", False)),
+            fields=dict(entry),
+        )
+        if url and not command:
+            return replace(
+                config,
+                transport=_remote_kind(name, kind, url, "httpUrl" in entry),
+                url=url,
+                headers=_texts(name, "headers", entry.get("headers")),
+                auth=_optional_text(name, "auth", entry.get("auth")),
+            )
+        if not command:
+            raise BadInput(f"Server '{name}': it has neither 'command' nor 'url'.")
+        args = entry.get("args") or []
+        if not isinstance(args, list) or any(isinstance(a, (dict, list)) or a is None for a in args):
+            raise BadInput(f"Server '{name}': 'args' must be a list of text.")
+        return replace(
+            config,
+            command=command,
+            args=tuple(_text(a) for a in args),
+            env=_texts(name, "env", entry.get("env")),
+            cwd=_optional_text(name, "cwd", entry.get("cwd")),
+        )
+
+    @classmethod
+    def stdio(
+        cls,
+        name: str,
+        command: str,
+        args: tuple[str, ...] | list[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> UpstreamConfig:
+        """A stdio upstream built in code."""
+        entry: JsonObject = {"command": command, "args": list(args)}
+        if env:
+            entry["env"] = dict(env)
+        if cwd:
+            entry["cwd"] = cwd
+        return cls.parse(name, entry)
+
+    @classmethod
+    def remote(
+        cls,
+        name: str,
+        url: str,
+        transport: Transport | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: str | None = None,
+    ) -> UpstreamConfig:
+        """An HTTP or SSE upstream built in code; ``auth`` is ``"oauth"`` or a bearer token reference."""
+        entry: JsonObject = {"url": url}
+        if transport is not None:
+            entry["transport"] = transport.value
+        if headers:
+            entry["headers"] = dict(headers)
+        if auth:
+            entry["auth"] = auth
+        return cls.parse(name, entry)
+
+    def references(self) -> list[str]:
+        """Names of the secrets and variables that this entry refers to."""
+        return references(
+            [self.command, *self.args, *self.env.values(), self.url, *self.headers.values(), self.auth or ""]
+        )
+
+    def resolved(self, resolver: Resolver) -> UpstreamConfig:
+        """A copy with all references replaced. Raises MissingSecret naming every variable without a value."""
+        copy = replace(
+            self,
+            command=resolver.resolve(self.command),
+            args=tuple(resolver.resolve(a) for a in self.args),
+            env=resolver.resolve_all(self.env),
+            cwd=resolver.resolve(self.cwd) if self.cwd else None,
+            url=resolver.resolve(self.url),
+            headers=resolver.resolve_all(self.headers),
+            auth=resolver.resolve(self.auth, field="auth") if self.auth and self.auth != "oauth" else self.auth,
+            fields={},
+        )
+        resolver.check(self.name)
+        return copy
+
+
+class ServersFile:
+    """``mcp.json``. Reading skips broken entries (``problems`` names them); writing keeps everything it finds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problems: dict[str, str] = {}
+        self._stamp: tuple[int, int, int] | None = None
+        self._cached: dict[str, UpstreamConfig] = {}
+
+    def load(self) -> dict[str, UpstreamConfig]:
+        """All usable entries by name; empty when there is no file. Raises BadInput if it can't be parsed.
+
+        Cheap when the file has not changed since the last call.
+        """
+        stamp = self._file_stamp()
+        if stamp is None:
+            self._stamp, self._cached, self.problems = None, {}, {}
+        elif stamp != self._stamp:
+            found: dict[str, UpstreamConfig] = {}
+            problems: dict[str, str] = {}
+            for name, entry in self._entries(self._document()).items():
+                try:
+                    found[name] = UpstreamConfig.parse(name, entry)
+                except BadInput as error:
+                    problems[name] = str(error)
+            self._stamp, self._cached, self.problems = stamp, found, problems
+        return dict(self._cached)
+
+    def add(self, config: UpstreamConfig, *, overwrite: bool = True) -> bool:
+        """Write one entry; unknown fields of an entry that is replaced are kept. True if it was new."""
+        with self._editing() as servers:
+            old = servers.get(config.name)
+            if old is not None and not overwrite:
+                raise BadInput(f"A server named '{config.name}' is configured already.", hint="Choose another name.")
+            entry = dict(config.fields)
+            if isinstance(old, dict):
+                kept = {k: v for k, v in old.items() if k not in _OWN_FIELDS}
+                entry = {**kept, **entry}
+            servers[config.name] = entry
+            return old is None
+
+    def remove(self, name: str) -> None:
+        """Delete one entry. Raises NotFound if there is none of that name."""
+        with self._editing() as servers:
+            if name not in servers:
+                raise NotFound(f"No server named '{name}' is configured.", hint="See 'toolscout list'.")
+            del servers[name]
+
+    def save(self, configs: Mapping[str, UpstreamConfig]) -> None:
+        """Make the file's servers exactly these; everything else in the file stays."""
+        with self._editing() as servers:
+            kept = {name: servers.get(name) for name in configs}
+            servers.clear()
+            for name, config in configs.items():
+                old = kept[name]
+                unknown = {k: v for k, v in old.items() if k not in _OWN_FIELDS} if isinstance(old, dict) else {}
+                servers[name] = {**unknown, **config.fields}
+
+    @contextmanager
+    def _editing(self) -> Iterator[JsonObject]:
+        """Read, change and write under a lock: two processes never lose each other's change."""
+        target = self.path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(f"{target}.lock", timeout=_LOCK_SECONDS):
+                document = self._document() if target.exists() else {}
+                servers = document.setdefault("mcpServers", {})
+                if not isinstance(servers, dict):
+                    raise BadInput(f"{self.path}: 'mcpServers' is not an object.", hint="Repair the file first.")
+                yield servers
+                write_atomically(target, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        except Timeout:
+            raise StorageError(f"{self.path} is being changed by another process.", hint="Try again.") from None
+        self._stamp = None
+
+    def _document(self) -> JsonObject:
+        try:
+            text = self.path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"{self.path} can't be read: {error}.", hint="Repair the file; it was not changed."
+            ) from None
+        if not text.strip():
+            return {}
+        try:
+            document = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise BadInput(
+                f"{self.path} is not valid JSON: {error}.", hint="Repair the file; it was not changed."
+            ) from None
+        if not isinstance(document, dict):
+            raise BadInput(f"{self.path} must hold a JSON object.", hint="Repair the file; it was not changed.")
+        return document
+
+    def _entries(self, document: JsonObject) -> JsonObject:
+        servers = document.get("mcpServers", {})
+        if not isinstance(servers, dict):
+            raise BadInput(f"{self.path}: 'mcpServers' is not an object.", hint="Repair the file; it was not changed.")
+        return servers
+
+    def _file_stamp(self) -> tuple[int, int, int] | None:
+        try:
+            stat = self.path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BadInput(f"{self.path} can't be read: {error}.") from None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+_OWN_FIELDS = {
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "headers",
+    "auth",
+    "transport",
+    "type",
+    "timeout",
+    "disabled",
+    *_URL_FIELDS,
+}
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step; a crash leaves the old or the new text. Readable by the owner only."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _remote_kind(name: str, kind: str, url: str, is_http_url: bool) -> Transport:
+    if not re.match(r"https?://|\$\{", url):
+        raise BadInput(f"Server '{name}': the URL must start with http:// or https://.")
+    if kind == "sse":
+        return Transport.SSE
+    if kind in _HTTP_NAMES or is_http_url:
+        return Transport.HTTP
+    if kind:
+        raise BadInput(f"Server '{name}': unknown transport '{kind}'.", hint="Use stdio, http or sse.")
+    # FastMCP's rule: a path that ends in /sse is the older transport.
+    return Transport.SSE if re.search(r"/sse(/|\?|&|$)", url) else Transport.HTTP
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _texts(name: str, field_name: str, value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or any(isinstance(v, (dict, list)) for v in value.values()):
+        raise BadInput(f"Server '{name}': '{field_name}' must be an object of text values.")
+    return {str(k): _text(v) for k, v in value.items() if v is not None}
+
+
+def _optional_text(name: str, field_name: str, value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value or None
+    raise BadInput(f"Server '{name}': '{field_name}' must be text.")
+
+
+def _milliseconds(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e10:
+        raise BadInput(f"Server '{name}': 'timeout' must be a positive number of milliseconds.")
+    return value / 1000

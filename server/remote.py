@@ -1,0 +1,116 @@
+"""Upstreams over streamable HTTP and SSE: the SDK's transports, FastMCP's authentication, bounded answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+from toolscout.records import Transport
+from toolscout.server.config import UpstreamConfig
+
+OAUTH_SECONDS = 300.0
+"""A person may have to log in: so long may the start of an OAuth upstream take."""
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """HTTP transport that refuses a JSON body above a limit while it arrives. Event streams are bounded per event."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, limit: int) -> None:
+        self._inner = inner
+        self._limit = limit
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._inner.handle_async_request(request)
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _BoundedStream(response.stream, self._limit)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, inner: httpx2.AsyncByteStream, limit: int) -> None:
+        self._inner = inner
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        total = 0
+        async for chunk in self._inner:
+            total += len(chunk)
+            if total > self._limit:
+                # StreamError is what the SDK turns into an error of this one request.
+                raise BodyTooLarge(f"answer larger than {self._limit} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class BodyTooLarge(httpx2.StreamError):
+    """A response body exceeds the limit."""
+
+
+@asynccontextmanager
+async def connect(config: UpstreamConfig, *, max_bytes: int, state: Path) -> AsyncIterator[JSONRPCDispatcher[Any]]:
+    """A dispatcher over the upstream's URL. ``state`` is the folder where OAuth tokens are kept."""
+    auth = _auth(config, state)
+    headers = dict(config.headers)
+
+    def client(
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(
+            headers=headers,
+            timeout=timeout or httpx2.Timeout(30.0, read=None),
+            auth=auth,
+            transport=_Bounded(httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None)), max_bytes),
+        )
+
+    if config.transport is Transport.SSE:
+        # The stream is silent while nobody calls: no read timeout, idle upstreams are closed by the pool.
+        async with sse_client(
+            config.url, headers=headers, sse_read_timeout=86400.0, httpx_client_factory=client, auth=auth
+        ) as (read, write):
+            yield JSONRPCDispatcher(read, write)
+        return
+    async with (
+        client(headers=headers, auth=auth) as http,
+        streamable_http_client(config.url, http_client=http, max_sse_event_size=max_bytes) as (read, write),
+    ):
+        yield JSONRPCDispatcher(read, write)
+
+
+def _auth(config: UpstreamConfig, state: Path) -> httpx2.Auth | None:
+    if not config.auth:
+        return None
+    if config.auth != "oauth":
+        from fastmcp.client.auth import BearerAuth
+
+        return BearerAuth(config.auth)
+    from fastmcp.client.auth import OAuth
+
+    return OAuth(config.url, client_name="Toolscout", token_storage=_token_store(state), callback_timeout=OAUTH_SECONDS)
+
+
+def _token_store(state: Path) -> Any:
+    """Tokens survive a restart in a file only the owner can read; in memory where that is impossible."""
+    try:
+        from key_value.aio.stores.filetree import FileTreeStore
+
+        folder = state / "oauth"
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        return FileTreeStore(data_directory=folder)
+    except (ImportError, OSError):
+        return None

@@ -1,0 +1,546 @@
+"""The life of one configured upstream: started on first use, shared, restarted after a crash, stopped when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
+from toolscout.records import JsonObject, Transport
+from toolscout.server.config import UpstreamConfig
+from toolscout.server.secrets import Resolver, redact
+from toolscout.settings import Settings
+
+if TYPE_CHECKING:
+    from toolscout.server.link import Link, Progress
+    from toolscout.server.process import UpstreamProcess
+
+_LONGEST_BACKOFF = 60.0
+_ERROR_CHARACTERS = 2000
+
+
+@dataclass(frozen=True)
+class UpstreamStatus:
+    """What is known of one upstream now. Times in seconds; ``state`` is stopped, starting, live or backing_off."""
+
+    server_id: str
+    state: str
+    transport: Transport
+    pid: int | None = None
+    era: str | None = None
+    protocol_version: str | None = None
+    in_flight: int = 0
+    calls: int = 0
+    failed_calls: int = 0
+    starts: int = 0
+    failures: int = 0
+    retry_in: float | None = None
+    idle: float | None = None
+    uptime: float | None = None
+    last_error: str | None = None
+    stderr: str = field(default="", repr=False)
+
+
+class Crashed(UpstreamError):
+    """The upstream ended, or its connection broke. ``sent``: whether the call may have reached it."""
+
+    def __init__(self, message: str, hint: str = "", *, sent: bool) -> None:
+        super().__init__(message, hint)
+        self.sent = sent
+
+
+class Refused(UpstreamError):
+    """The upstream answered with a JSON-RPC error. ``code`` and ``data`` are its own."""
+
+    def __init__(self, message: str, code: int, data: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class Upstream:
+    """One upstream and at most one live process or connection of it.
+
+    The connection lives in a task of its own (the *keeper*), because the SDK's sessions must be entered and left in
+    one task; calls come from any task. ``take_slot`` waits until one more process may live and ``give_slot`` says
+    that one has ended; ``became_idle`` tells the pool that this one could be stopped.
+    """
+
+    def __init__(
+        self,
+        server_id: str,
+        settings: Settings,
+        load: Callable[[], Mapping[str, UpstreamConfig]],
+        *,
+        marker: Callable[[], str],
+        take_slot: Callable[[Upstream], Awaitable[None]],
+        give_slot: Callable[[Upstream], None],
+        became_idle: Callable[[], None],
+        on_process: Callable[[UpstreamProcess], None],
+        on_end: Callable[[UpstreamProcess], None],
+        on_tools_changed: Callable[[str], None],
+    ) -> None:
+        self.server_id = server_id
+        self.link: Link | None = None
+        self.in_flight = 0
+        self.last_used = time.monotonic()
+        self._settings = settings
+        self._load = load
+        self._marker = marker
+        self._take_slot = take_slot
+        self._give_slot = give_slot
+        self._became_idle = became_idle
+        self._on_process = on_process
+        self._on_end = on_end
+        self._on_tools_changed = on_tools_changed
+        self._turn = asyncio.Semaphore(settings.upstream_concurrency)
+        self._starting: asyncio.Task[Link] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._process: UpstreamProcess | None = None
+        self._secrets: set[str] = set()
+        self._transport = Transport.STDIO
+        self._timeout: float | None = None
+        self._legacy = False
+        self._started_at = 0.0
+        self._answered = False
+        self._failures = 0
+        self._retry_at = 0.0
+        self._calls = self._failed_calls = self._starts = 0
+        self._last_error: str | None = None
+        self._tools: list[JsonObject] | None = None
+        self._listing: asyncio.Task[list[JsonObject]] | None = None
+
+    # calling
+
+    async def call(
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        timeout: float | None,  # noqa: ASYNC109
+        on_progress: Progress | None,
+        meta: Mapping[str, Any] | None,
+        input_responses: Mapping[str, Any] | None,
+        request_state: str | None,
+    ) -> JsonObject:
+        """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed."""
+        self.in_flight += 1
+        self._calls += 1
+        try:
+            link = await self._enter()
+            seconds = timeout or self._timeout or self._settings.upstream_call_timeout
+            if self._turn.locked():
+                await self._wait_turn(seconds)
+            else:
+                await self._turn.acquire()
+            try:
+                for attempt in (0, 1):
+                    try:
+                        result = await link.call(
+                            tool,
+                            arguments,
+                            timeout=seconds,
+                            on_progress=on_progress,
+                            meta=meta,
+                            input_responses=input_responses,
+                            request_state=request_state,
+                        )
+                        self._answered = True
+                        self._failures = 0
+                        return result
+                    except Exception as error:
+                        failure = await self._explain(error, link, f"'{tool}'", seconds)
+                        if attempt or not isinstance(failure, Crashed) or failure.sent:
+                            raise failure from None
+                        link = await self._enter()  # nothing of the call had reached it
+                raise AssertionError("unreachable")
+            finally:
+                self._turn.release()
+        except Exception:
+            self._failed_calls += 1
+            raise
+        finally:
+            self._leave()
+
+    async def list_tools(self, *, fresh: bool = False) -> list[JsonObject]:
+        """The upstream's tools in wire form; cached while it lives and says nothing of changes."""
+        self.in_flight += 1
+        try:
+            link = await self._enter()
+            if self._tools is None or fresh:
+                if self._listing is None or self._listing.done():
+                    self._listing = asyncio.create_task(self._list(link), context=contextvars.Context())
+                    self._listing.add_done_callback(_seen)
+                await asyncio.shield(self._listing)
+            assert self._tools is not None
+            return self._tools
+        finally:
+            self._leave()
+
+    async def _list(self, link: Link) -> list[JsonObject]:
+        seconds = self._settings.upstream_start_timeout
+        for attempt in (0, 1):
+            try:
+                async with asyncio.timeout(seconds):
+                    self._tools = await link.list_tools()
+                    return self._tools
+            except Exception as error:
+                failure = await self._explain(error, link, "tools/list", seconds)
+                if attempt or not isinstance(failure, Crashed):
+                    raise failure from None
+                link = await self._enter()  # listing has no effects: it may always be repeated
+        raise AssertionError("unreachable")
+
+    def describe(self) -> tuple[UpstreamConfig | None, Link | None]:
+        """Configuration and live connection, for the listing's server record."""
+        return self._load().get(self.server_id), self.link
+
+    def _leave(self) -> None:
+        self.in_flight -= 1
+        self.last_used = time.monotonic()
+        if not self.in_flight:
+            self._became_idle()
+
+    async def _wait_turn(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise UpstreamError(
+                f"'{self.server_id}' is busy: the call waited {seconds:g} s for its turn.", hint="Try again later."
+            ) from None
+
+    # living
+
+    async def _enter(self) -> Link:
+        """The live connection, started if there is none. Many callers share one start."""
+        link = self.link
+        if link is not None and not link.closed.is_set():
+            return link
+        if self._starting is None:
+            remaining = self._retry_at - time.monotonic()
+            if remaining > 0:
+                raise UpstreamError(
+                    f"'{self.server_id}' failed {self._failures} times in a row and is left alone for another"
+                    f" {remaining:.1f} s. Last: {self._last_error}",
+                    hint=f"It will be started again by the first call after that ({_clock(remaining)}).",
+                )
+            # A clean context: the first caller's request must not cling to a connection that all share.
+            self._starting = asyncio.create_task(self._start(), context=contextvars.Context())
+            self._starting.add_done_callback(self._started)
+        return await asyncio.shield(self._starting)
+
+    def _started(self, task: asyncio.Task[Link]) -> None:
+        self._starting = None
+        _seen(task)
+        if not self.in_flight:
+            self._became_idle()
+
+    async def _start(self) -> Link:
+        if self._keeper is not None:
+            await asyncio.wait([self._keeper])  # the old one has to be gone first
+        configured = self._load().get(self.server_id)
+        if configured is None:
+            raise NotFound(f"No server named '{self.server_id}' is configured.", hint="Add it with 'toolscout add'.")
+        if configured.disabled:
+            raise NotAllowed(f"The server '{self.server_id}' is switched off in the configuration.")
+        resolver = Resolver(keyring_service=self._settings.keyring_service)
+        config = configured.resolved(resolver)
+        self._secrets, self._transport, self._timeout = resolver.secrets, config.transport, config.timeout
+        process_bound = config.transport is Transport.STDIO
+        if process_bound:
+            await self._take_slot(self)
+        try:
+            return await self._connect(config)
+        except BaseException:
+            if process_bound:
+                self._give_slot(self)
+            raise
+
+    async def _connect(self, config: UpstreamConfig) -> Link:
+        limit = self._settings.upstream_start_timeout
+        if config.auth == "oauth":
+            limit = max(limit, 300.0)
+        began = time.monotonic()
+        for legacy in dict.fromkeys((self._legacy, True)):
+            ready: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+            self._stop = asyncio.Event()
+            self._process = None
+            self._starts += 1
+            keeper = self._keeper = asyncio.create_task(self._keep(config, legacy, ready))
+            keeper.add_done_callback(_seen)
+            both: list[asyncio.Future[Any]] = [ready, keeper]
+            done, _ = await asyncio.wait(both, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if ready in done and ready.exception() is None:
+                link = ready.result()
+                self.link, self._legacy = link, link.era == "legacy"
+                self._started_at, self._answered, self._tools = time.monotonic(), False, None
+                keeper.add_done_callback(partial(self._ended, link, config.transport))
+                return link
+            if not done:
+                self._stop.set()
+                keeper.cancel()
+                await asyncio.wait([keeper])
+                failure: Exception = UpstreamError(
+                    f"'{self.server_id}' did not start within {limit:g} s.{self._said()}"
+                )
+                break
+            await asyncio.wait([keeper])
+            error = ready.exception() if ready.done() else keeper.exception() if not keeper.cancelled() else None
+            failure = self._start_failure(error)
+            if not self._left(error) or time.monotonic() - began > limit:
+                break
+            # Some servers of the older era leave when their first message is not the handshake: once more, with it.
+        if not isinstance(failure, ToolscoutError):
+            failure = UpstreamError(str(failure))
+        self._failed(failure)
+        raise failure
+
+    async def _keep(self, config: UpstreamConfig, legacy: bool, ready: asyncio.Future[Link]) -> None:
+        """Hold the connection from its start to its end, in this one task."""
+        from toolscout.server.link import open_link
+
+        try:
+            async with open_link(
+                config,
+                max_bytes=self._settings.max_result_bytes,
+                state=self._settings.home,
+                marker=self._marker(),
+                legacy=legacy,
+                on_process=self._spawned,
+                on_tools_changed=self._tools_changed,
+            ) as link:
+                ready.set_result(link)
+                closed = asyncio.create_task(link.closed.wait())
+                stop = asyncio.create_task(self._stop.wait())
+                try:
+                    await asyncio.wait([closed, stop], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    closed.cancel()
+                    stop.cancel()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+        finally:
+            if self._process is not None:
+                self._on_end(self._process)
+
+    def _spawned(self, process: UpstreamProcess) -> None:
+        self._process = process
+        self._on_process(process)
+
+    def _ended(self, link: Link, transport: Transport, _: asyncio.Task[None]) -> None:
+        """The keeper has finished: note why, free the slot."""
+        wanted = self._stop.is_set()
+        if self.link is link:
+            self.link = None
+        if transport is Transport.STDIO:
+            self._give_slot(self)
+        if not wanted and not self._answered:
+            how = self._process.describe_exit() if self._process is not None else "lost its connection"
+            self._failed(UpstreamError(f"'{self.server_id}' {how}.{self._said()}"))
+
+    def _failed(self, error: Exception) -> None:
+        """Count a failure. The first restart is free, then the wait doubles."""
+        self._last_error = str(error)
+        if isinstance(error, (NotFound, NotAllowed)):
+            return  # a person has to act: waiting would not help, and would get in the way
+        self._failures += 1
+        if self._failures > 1:
+            self._retry_at = time.monotonic() + min(_LONGEST_BACKOFF, 2.0 ** (self._failures - 2))
+
+    def _tools_changed(self) -> None:
+        self._tools = None
+        self._on_tools_changed(self.server_id)
+
+    async def stop(self) -> None:
+        """End the process or connection; returns when it is gone. The next call starts it anew."""
+        self._stop.set()
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        self.link = None
+        if self._keeper is not None and not self._keeper.done():
+            self._stop.set()
+            await asyncio.wait([self._keeper])
+
+    @property
+    def idle(self) -> bool:
+        """Live, and nobody uses it."""
+        return self.link is not None and not self.in_flight and not self._stop.is_set() and self._starting is None
+
+    def retire(self) -> asyncio.Task[None] | None:
+        """Begin to stop an idle upstream; from now on a call waits for its end and starts it anew."""
+        self.link = None
+        self._stop.set()
+        return self._keeper
+
+    # explaining
+
+    async def _explain(self, error: Exception, link: Link, what: str, seconds: float) -> Exception:
+        """Any failure of a request as an error that says what happened and what can be done."""
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+
+        from toolscout.server.pipe import NotSent, TooLarge
+
+        if isinstance(error, ToolscoutError):
+            return error
+        if isinstance(error, TimeoutError) or (isinstance(error, MCPError) and error.error.code == REQUEST_TIMEOUT):
+            return UpstreamError(
+                f"'{self.server_id}' did not answer {what} within {seconds:g} s; it was told to stop.{self._said()}",
+                hint="Allow more time, or ask for less at once.",
+            )
+        if isinstance(error, TooLarge) or "answer larger than" in str(error) or "maximum event size" in str(error):
+            return UpstreamError(
+                f"'{self.server_id}' answered {what} with more than {self._settings.max_result_bytes:,} bytes;"
+                " the answer was dropped.",
+                hint="Ask for less (a filter, a page, a smaller range), or raise TOOLSCOUT_MAX_RESULT_BYTES.",
+            )
+        if isinstance(error, NotSent):
+            await self._gone(link)
+            return Crashed(f"'{self.server_id}' {self._how()} before the call.{self._said()}", sent=False)
+        if isinstance(error, MCPError):
+            if error.error.code == INVALID_REQUEST and "Session terminated" in error.error.message:
+                self._stop.set()
+                await self._gone(link)
+                return Crashed(f"'{self.server_id}' has forgotten the session.", sent=False)
+            if error.error.code == CONNECTION_CLOSED and (link.process is None or link.closed.is_set()):
+                cause = await self._gone(link)
+                if link.process is not None:
+                    self._failed(UpstreamError(f"'{self.server_id}' {self._how()} during {what}."))
+                    self._answered = True  # counted here, not once more when the keeper ends
+                return Crashed(
+                    f"'{self.server_id}' {self._how()}{f' ({cause})' if cause else ''} before it answered {what}."
+                    f"{self._said()}",
+                    hint="The call may have been carried out: check before you repeat it.",
+                    sent=not _unreached(self._keeper),
+                )
+            return Refused(
+                f"'{self.server_id}' refused {what}: {self._clean(error.error.message)} (code {error.error.code}).",
+                error.error.code,
+                error.error.data,
+            )
+        return UpstreamError(f"'{self.server_id}' broke the protocol at {what}: {self._clean(str(error))}")
+
+    async def _gone(self, link: Link) -> str:
+        """Wait a moment for the end of a connection that has broken; what broke it, if that is known."""
+        if self.link is link:
+            self.link = None
+        if link.process is not None:
+            await link.process.wait_exit(1.0)
+            return ""
+        keeper = self._keeper
+        self._stop.set()
+        if keeper is not None:
+            await asyncio.wait([keeper], timeout=2.0)
+            if keeper.done() and not keeper.cancelled() and (error := keeper.exception()) is not None:
+                return self._clean(_reason(error))
+        return ""
+
+    def _start_failure(self, error: BaseException | None) -> Exception:
+        if isinstance(error, ToolscoutError):
+            return (
+                UpstreamError(f"'{self.server_id}': {error}", hint=error.hint)
+                if isinstance(error, UpstreamError)
+                else error
+            )
+        if self._process is not None and self._left(error):
+            return UpstreamError(
+                f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}",
+                hint="Try its command in a terminal.",
+            )
+        reason = self._clean(_reason(error)) if error is not None else "it ended"
+        hint = "" if self._process is not None else "Check its URL, its headers and the network."
+        return UpstreamError(f"'{self.server_id}' could not be started: {reason}.{self._said()}", hint=hint)
+
+    def _left(self, error: BaseException | None) -> bool:
+        """Whether a start failed because the process went away."""
+        return self._process is not None and _closed(error)
+
+    def _how(self) -> str:
+        return self._process.describe_exit() if self._process is not None else "lost its connection"
+
+    def _said(self) -> str:
+        """The end of its stderr, and of what it printed on stdout without being asked, for an error message."""
+        if self._process is None:
+            return ""
+        parts = []
+        if text := self._process.stderr.text():
+            parts.append(f"\nIts stderr ends with:\n{self._clean(text)}")
+        if noise := self._process.noise.text(lines=3, characters=300):
+            parts.append(f"\nOn stdout it printed what is no protocol message:\n{self._clean(noise)}")
+        return "".join(parts)
+
+    def _clean(self, text: str) -> str:
+        return redact(text, self._secrets)[:_ERROR_CHARACTERS]
+
+    def status(self) -> UpstreamStatus:
+        """A snapshot for lists and metrics."""
+        now = time.monotonic()
+        live = self.link is not None and not self.link.closed.is_set()
+        retry = self._retry_at - now
+        state = "live" if live else "starting" if self._starting else "backing_off" if retry > 0 else "stopped"
+        return UpstreamStatus(
+            server_id=self.server_id,
+            state=state,
+            transport=self._transport,
+            pid=self._process.pid if live and self._process else None,
+            era=self.link.era if live and self.link else None,
+            protocol_version=self.link.session.protocol_version if live and self.link else None,
+            in_flight=self.in_flight,
+            calls=self._calls,
+            failed_calls=self._failed_calls,
+            starts=self._starts,
+            failures=self._failures,
+            retry_in=retry if retry > 0 and not live else None,
+            idle=now - self.last_used if live and not self.in_flight else None,
+            uptime=now - self._started_at if live else None,
+            last_error=self._last_error,
+            stderr=self._clean(self._process.stderr.text()) if self._process else "",
+        )
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    """Mark a task's exception as looked at: whoever waits gets it, and nobody may be waiting."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
+
+
+def _reason(error: BaseException) -> str:
+    leaf = _leaf(error)
+    return str(leaf) or type(leaf).__name__
+
+
+def _closed(error: BaseException | None) -> bool:
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    return error is not None and isinstance(leaf := _leaf(error), MCPError) and leaf.error.code == CONNECTION_CLOSED
+
+
+def _unreached(keeper: asyncio.Task[None] | None) -> bool:
+    """Whether an HTTP connection broke before the request left: nobody was listening."""
+    if keeper is None or not keeper.done() or keeper.cancelled() or (error := keeper.exception()) is None:
+        return False
+    return type(_leaf(error)).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}
+
+
+def _clock(seconds: float) -> str:
+    with contextlib.suppress(ValueError, OSError):
+        return time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))
+    return "soon"
