@@ -1,0 +1,138 @@
+"""How the signals of a candidate become one score, and the shape of the best scores a probability.
+
+The score of a tool for a request is a weighted sum of
+
+    tool       cosine of request and tool text
+    server     cosine of request and server text
+    product    (server * tool) * max(server, tool), MCP-Zero's combination (arXiv 2506.01056); negative cosines are 0
+    words      BM25 over the request's total idf: about the share of the request's weight that the tool's words cover
+    exemplar   best cosine of the request and an exemplar of the tool, as far as it exceeds ``tool``
+    name       1 if the request spells the tool's name or id
+
+The parameters belong to an encoder and are kept in its folder as ``search.json``; ``finetune/fit_search.py`` fits them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toolscout.errors import StorageError
+
+if TYPE_CHECKING:
+    from toolscout.index.encoder import Encoder
+
+Floats = npt.NDArray[np.float32]
+
+PARAMS_FILE = "search.json"
+
+SIGNALS = ("tool", "server", "product", "words", "exemplar", "name")
+SHAPE = ("score", "tool", "server", "words", "coverage", "margin", "spread")
+
+
+@dataclass(frozen=True)
+class SearchParams:
+    """All fitted numbers of the search. ``signals`` weighs ``SIGNALS``; ``shape`` weighs ``SHAPE`` and ``bias`` is the
+    logistic regression's constant; ``threshold`` is the probability under which nothing is offered. Answers stop where
+    the score falls more than ``drop`` under the best, and grow beyond the limit while it falls less than ``tie``."""
+
+    signals: dict[str, float] = field(
+        default_factory=lambda: {
+            "tool": 1.0,
+            "server": 0.2,
+            "product": 0.0,
+            "words": 0.8,
+            "exemplar": 0.5,
+            "name": 0.5,
+        }
+    )
+    shape: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SHAPE, 0.0))
+    bias: float = 0.0
+    threshold: float = 0.0
+    drop: float = 10.0
+    tie: float = 0.0
+    fitted: str = "not fitted"
+    """What the numbers were fitted on, by which command."""
+
+
+def params_for(encoder: Encoder) -> SearchParams:
+    """The parameters in the encoder's folder; unfitted ones for an encoder that has none."""
+    folder = getattr(encoder, "folder", None)
+    if isinstance(folder, Path) and (folder / PARAMS_FILE).is_file():
+        return read_params(folder / PARAMS_FILE)
+    return SearchParams()
+
+
+def read_params(path: Path) -> SearchParams:
+    """Parameters from a file. Raises StorageError if it cannot be read."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        known = {f.name for f in fields(SearchParams)}
+        params = SearchParams(**{k: v for k, v in values.items() if k in known})
+        if set(params.signals) != set(SIGNALS) or set(params.shape) != set(SHAPE):
+            raise ValueError("other signals than this version's")
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise StorageError(
+            f"The search parameters {path} cannot be read: {error}.", "Install the encoder again."
+        ) from None
+    return params
+
+
+def write_params(path: Path, params: SearchParams) -> None:
+    """Write parameters as JSON."""
+    path.write_text(json.dumps(asdict(params), indent=2) + "\n", "utf-8")
+
+
+def fuse(signals: dict[str, Floats], params: SearchParams) -> Floats:
+    """One score a candidate: float32 [n] from as many float32 [n] as there are ``SIGNALS`` (missing ones count 0)."""
+    total = np.zeros(len(signals["tool"]), dtype=np.float32)
+    for name, values in signals.items():
+        weight = params.signals[name]
+        if weight:
+            total += np.float32(weight) * values
+    return total
+
+
+def product(tool: Floats, server: Floats) -> Floats:
+    """MCP-Zero's combination: high only if both are, and higher if either is very high."""
+    t, s = np.maximum(tool, 0), np.maximum(server, 0)
+    value: Floats = (s * t) * np.maximum(s, t)
+    return value
+
+
+def shape(scores: Floats, best: dict[str, float], coverage: float) -> dict[str, float]:
+    """What abstention looks at: ``scores`` float32 are the best ones, descending; ``best`` the first one's signals;
+    ``coverage`` the share (by idf) of the request's words that the first ones hold."""
+    top = float(scores[0])
+    return {
+        "score": top,
+        "tool": best["tool"],
+        "server": best["server"],
+        "words": best["words"],
+        "coverage": coverage,
+        "margin": top - float(scores[1]) if len(scores) > 1 else 0.0,
+        "spread": top - float(scores[1:].mean()) if len(scores) > 1 else 0.0,
+    }
+
+
+def probability(features: dict[str, float], params: SearchParams) -> float:
+    """Probability that one of the tools offered serves the request."""
+    total = params.bias + sum(params.shape[name] * features[name] for name in SHAPE)
+    return float(1.0 / (1.0 + np.exp(-np.clip(total, -40, 40))))
+
+
+def cut(scores: Floats, limit: int, params: SearchParams) -> int:
+    """How many of the scores (descending) to offer: fewer than ``limit`` after a clear drop, up to twice as many
+    while they are all but tied with the one at ``limit``."""
+    if not len(scores):
+        return 0
+    count = int((scores[:limit] >= scores[0] - params.drop).sum())
+    if count == limit:
+        tied = scores[limit : 2 * limit] >= scores[limit - 1] - params.tie
+        count += int(np.argmin(tied)) if not tied.all() else len(tied)
+    return count

@@ -1,0 +1,63 @@
+"""Names of tools as numbers: exact lookup by hash, near misses by letter trigrams."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+
+from toolscout.index.words import fold
+
+Signature = npt.NDArray[np.uint64]
+
+_WORDS = 4
+_BITS = 64 * _WORDS
+_NOT_NAME = re.compile(r"[\W_]+")
+_MENTION = re.compile(r"[\w@][\w./@:\-]*[\w]")
+_MAX_MENTIONS = 32
+
+
+def id_hash(text: str) -> int:
+    """64-bit name of an id, exact."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def squashed(name: str) -> str:
+    """A name without case and separators: ``getUserInfo``, ``get_user_info`` and ``get-user-info`` are one."""
+    return _NOT_NAME.sub("", fold(name))
+
+
+def name_hash(name: str) -> int:
+    """64-bit hash of a tool name, whatever its case and separators."""
+    return id_hash(squashed(name))
+
+
+def mentions(text: str) -> list[str]:
+    """Runs of a text that look like a tool's name or id: with ``_``, ``-``, ``/``, ``.`` or a capital inside."""
+    found = []
+    for match in _MENTION.finditer(text[:4000]):
+        run = match.group()
+        if re.search(r"[_\-/.]|[a-z0-9][A-Z]", run) and len(run) <= 200:
+            found.append(run)
+    return found[:_MAX_MENTIONS]
+
+
+def trigram_signature(text: str) -> Signature:
+    """Which letter trigrams a text has, as 256 bits: uint64 [4]. Alike texts have many bits in common."""
+    letters = f"  {squashed(text)} "
+    bits = np.zeros(_WORDS, dtype=np.uint64)
+    for i in range(len(letters) - 2):
+        bit = zlib.crc32(letters[i : i + 3].encode("utf-8", "surrogatepass")) % _BITS
+        bits[bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+    return bits
+
+
+def similarity(signatures: npt.NDArray[np.uint64], signature: Signature) -> npt.NDArray[np.float32]:
+    """Jaccard similarity of signatures uint64 [n, 4] with one: float32 [n]."""
+    common = np.bitwise_count(signatures & signature).sum(axis=1, dtype=np.int32)
+    union = np.bitwise_count(signatures | signature).sum(axis=1, dtype=np.int32)
+    ratio: npt.NDArray[np.float32] = (common / np.maximum(union, 1)).astype(np.float32)
+    return ratio

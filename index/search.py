@@ -1,0 +1,497 @@
+"""Search over a snapshot: a request in, the tools that serve it out, or the word that none does.
+
+    index = SearchIndex.open(settings.index_dir, settings=settings)
+    answer = index.find("convert 20 euros to yen")
+    answer.hits[0].tool_id
+
+Every signal of a candidate (``fusion``) is computed exactly; up to ``vectors.FLAT_LIMIT`` tools all of them are
+candidates, beyond that the nearest by vectors, words, names and exemplars. An open index is immutable and may be used
+from several threads; when ``snapshot.current`` names another generation, open that one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from toolscout.errors import BadInput, StorageError
+from toolscout.index import fusion, snapshot
+from toolscout.index.bm25 import Forward, Inverted, WordScores
+from toolscout.index.document import server_name
+from toolscout.index.encoder import Encoder, make_encoder
+from toolscout.index.explain import explain
+from toolscout.index.names import id_hash, mentions, name_hash, similarity, trigram_signature
+from toolscout.index.snapshot import Arrays, Meta
+from toolscout.index.vectors import ANN_FILE, FLAT_LIMIT, AnnIndex, VectorStore, lookup
+from toolscout.index.words import has_words, hashes
+from toolscout.records import Call, Server, ServerState, Tool
+
+if TYPE_CHECKING:
+    from toolscout.settings import Settings
+
+Floats = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+
+MAX_LIMIT = 50
+MAX_REQUESTS = 16
+CANDIDATES = 300
+"""Candidates a signal proposes in a large pool."""
+
+SHAPE_DEPTH = 10
+"""How many of the best scores abstention looks at."""
+
+COVERED = 3
+"""Over how many of the best tools the coverage of the request's words is taken."""
+
+NEAREST = 3
+
+STATES = tuple(ServerState)
+
+
+@dataclass(frozen=True)
+class ToolRequest:
+    """A structured request: what kind of server, what kind of operation (MCP-Zero, arXiv 2506.01056)."""
+
+    server: str = ""
+    tool: str = ""
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which tools may be answered at all; applied before ranking, so that an answer is never under-filled.
+
+    ``servers`` are ids, or names as people say them; ``states`` are values of ``ServerState``.
+    """
+
+    servers: frozenset[str] | None = None
+    read_only: bool = False
+    states: frozenset[str] | None = None
+
+
+@dataclass
+class Hit:
+    """One tool of an answer. ``tool`` and ``server`` are read from the snapshot when they are first asked for."""
+
+    tool_id: str
+    server_id: str
+    score: float
+    why: list[str]
+    exemplars: list[Call]
+    _index: SearchIndex = field(repr=False, compare=False)
+    _row: int = field(repr=False, compare=False)
+
+    @cached_property
+    def tool(self) -> Tool:
+        """The tool's record."""
+        return self._index._tool(self._row)
+
+    @cached_property
+    def server(self) -> Server:
+        """Its server's record."""
+        return self._index._server(int(self._index._tool_servers[self._row]))
+
+
+@dataclass
+class Answer:
+    """``hits`` best first, empty when nothing fits (``no_match``); then ``nearest`` is what came closest, to say so.
+
+    A request without a letter or digit matches nothing. ``probability`` is the calibrated chance that one of the hits serves the request: of several requests, the best.
+    """
+
+    hits: list[Hit]
+    no_match: bool
+    probability: float
+    nearest: list[Hit]
+    took_ms: float
+
+
+@dataclass
+class _Ask:
+    """One request, encoded."""
+
+    text: str
+    tool_vector: Floats
+    server_vector: Floats
+    words: WordScores
+
+
+@dataclass
+class Ranking:
+    """The best candidates of one request: ``rows`` and ``scores`` descending, each signal of them, ``shape``."""
+
+    ask: _Ask
+    rows: Rows
+    scores: Floats
+    signals: dict[str, Floats]
+    shape: dict[str, float]
+    probability: float
+
+
+class SearchIndex:
+    """One generation of the index, open for questions. Use ``SearchIndex.open``."""
+
+    def __init__(self, folder: Path, meta: Meta, encoder: Encoder, params: fusion.SearchParams) -> None:
+        self.meta, self.folder, self.encoder, self.params = meta, folder, encoder, params
+        arrays = self._arrays = Arrays(folder)
+        self._records = arrays.blobs("tool.records")
+        self._id_texts = arrays.blobs("tool.id_texts")
+        self._server_records = arrays.blobs("server.records")
+        self._exemplar_records = arrays.blobs("exemplar.records")
+        self._tools = VectorStore(arrays["tool.codes"], arrays["tool.scales"])
+        self._servers = VectorStore(arrays["server.codes"], arrays["server.scales"])
+        self._exemplars = VectorStore(arrays["exemplar.codes"], arrays["exemplar.scales"])
+        self._tool_servers: npt.NDArray[np.int32] = arrays["tool.servers"]
+        self._inverted = Inverted.load(folder, meta.tools)
+        self._forward = Forward.load(folder)
+        arrays.load_all(_MAPPED)
+        self._ann = AnnIndex(folder) if (folder / ANN_FILE).is_file() else None
+
+    @classmethod
+    def open(cls, index_dir: Path, encoder: Encoder | None = None, settings: Settings | None = None) -> SearchIndex:
+        """Open the current generation. Cheap: arrays are mapped, the encoder loads at the first query.
+
+        Raises StorageError if there is no index, it is damaged, or it was built with another encoder.
+        """
+        if encoder is None:
+            if settings is None:
+                from toolscout.settings import load_settings
+
+                settings = load_settings()
+            encoder = make_encoder(settings)
+        params = fusion.params_for(encoder)
+        for attempt in range(5):
+            name = snapshot.current(index_dir)
+            if name is None:
+                raise StorageError(f"There is no search index in {index_dir}.", snapshot.REBUILD)
+            try:
+                meta = snapshot.read_meta(index_dir / name)
+                if meta.encoder != encoder.fingerprint:
+                    raise StorageError("The search index was built with another encoder.", snapshot.REBUILD)
+                return cls(index_dir / name, meta, encoder, params)
+            except FileNotFoundError as error:
+                # Two builds may have gone by between reading CURRENT and mapping: then there is a newer one.
+                if attempt == 4 or snapshot.current(index_dir) == name:
+                    raise StorageError(f"The search index is incomplete: {error}.", snapshot.REBUILD) from None
+            except (OSError, ValueError) as error:
+                raise StorageError(f"The search index cannot be read: {error}.", snapshot.REBUILD) from None
+        raise AssertionError("unreachable")
+
+    @property
+    def generation(self) -> str:
+        """Name of the generation."""
+        return self.meta.generation
+
+    @property
+    def revision(self) -> int:
+        """The catalogue's revision when the build began."""
+        return self.meta.revision
+
+    def __len__(self) -> int:
+        return self.meta.tools
+
+    def close(self) -> None:
+        """Let the files go. Hits of this index cannot be read any more afterwards."""
+        self._arrays = Arrays(self.folder)
+
+    # --- lookups -----------------------------------------------------------------------------------------------------
+
+    def get_tool(self, tool_id: str) -> Tool | None:
+        """A tool by its id, or None."""
+        row = self._row(tool_id)
+        return None if row < 0 else self._tool(row)
+
+    def get_server(self, server_id: str) -> Server | None:
+        """A server by its id, or None."""
+        found = np.flatnonzero(self._arrays["server.ids"] == np.uint64(id_hash(server_id)))
+        return self._server(int(found[0])) if len(found) else None
+
+    def similar_tool_ids(self, text: str, k: int = 5) -> list[str]:
+        """Ids that are written most alike, best first: for "did you mean". A bare tool name counts as well."""
+        signatures = self._arrays["tool.trigrams"]
+        if not len(signatures) or not text.strip():
+            return []
+        alike = similarity(signatures, trigram_signature(text[:300]))
+        same = np.flatnonzero(self._arrays["tool.names"] == np.uint64(name_hash(text.rsplit("/", 1)[-1][:300])))
+        some = np.argpartition(-alike, min(64, len(alike) - 1))[:64]
+        wanted = text[:300].casefold()
+
+        def likeness(tool_id: str) -> float:
+            other = tool_id.casefold()
+            whole = difflib.SequenceMatcher(None, wanted, other).ratio()
+            name = difflib.SequenceMatcher(None, wanted.rsplit("/", 1)[-1], other.rsplit("/", 1)[-1]).ratio()
+            return 0.5 * whole + 0.5 * name
+
+        ids = [self._id_texts.text(int(i)) for i in dict.fromkeys([*same[:64].tolist(), *some.tolist()])]
+        ranked = sorted(((likeness(i), i) for i in ids), key=lambda pair: (-pair[0], pair[1]))
+        return [i for score, i in ranked[:k] if score >= 0.4]
+
+    # --- finding -----------------------------------------------------------------------------------------------------
+
+    def find(
+        self,
+        query: str | None = None,
+        *,
+        requests: Sequence[ToolRequest] = (),
+        limit: int = 5,
+        filters: Filters | None = None,
+        exemplars: int = 0,
+        dynamic: bool = True,
+        abstain: bool = True,
+    ) -> Answer:
+        """Tools that serve the query, or the structured requests, or both; best first.
+
+        Several requests share ``limit`` evenly, each gets one tool at least. With ``dynamic`` the answer is shorter
+        when one tool stands clear of the rest, and up to twice ``limit`` long when scores are tied. ``exemplars`` is
+        how many worked calls each hit brings along. ``abstain=False`` offers the best even if nothing seems to fit.
+
+        Raises BadInput for an empty query, a limit out of range, or a filter that names nothing.
+        """
+        started = time.perf_counter()
+        if not 1 <= limit <= MAX_LIMIT:
+            raise BadInput(f"limit is {limit}, but must be from 1 to {MAX_LIMIT}.")
+        asks = self._asks(query, requests)
+        allowed = self._allowed(filters)
+        depth = max(2 * limit, SHAPE_DEPTH)
+        rankings = [self.rank(ask, allowed, depth) for ask in asks]
+        best = max((r.probability for r in rankings), default=0.0)
+        fitting = [r for r in rankings if len(r.rows) and (not abstain or r.probability >= self.params.threshold)]
+        if not fitting:
+            nearest = _share([(r, min(len(r.rows), NEAREST)) for r in rankings], NEAREST)
+            hits = [self._hit(r, i, exemplars) for r, i in nearest]
+            return Answer([], True, best, hits, _ms(started))
+        share = -(-limit // len(fitting))
+        counts = [(r, fusion.cut(r.scores, share, self.params) if dynamic else share) for r in fitting]
+        hits = [self._hit(r, i, exemplars) for r, i in _share(counts, 2 * max(limit, len(fitting)))]
+        if not dynamic:
+            hits = hits[: max(limit, len(fitting))]
+        return Answer(hits, False, best, [], _ms(started))
+
+    def warm(self) -> None:
+        """Load the encoder and touch the arrays, so that the first query is as fast as the next."""
+        if len(self):
+            self.find("warm up", dynamic=False, abstain=False)
+
+    def ask(self, text: str, server: str = "", tool: str = "") -> _Ask:
+        """Encode a plain query, or a structured request if ``server`` or ``tool`` is given."""
+        if server or tool:
+            text = f"{server}. {tool}".strip(" .")
+            texts = [text, server or tool]
+        else:
+            texts = [text]
+        vectors = self.encoder.encode(texts, kind="query")
+        return _Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)))
+
+    def rank(self, ask: _Ask, allowed: npt.NDArray[np.bool_] | None, depth: int) -> Ranking:
+        """The ``depth`` best candidates of one request among the rows that are ``allowed`` (None: all)."""
+        rows = self._candidates(ask, allowed)
+        signals = self._signals(ask, rows)
+        scores = fusion.fuse(signals, self.params)
+        top = np.argpartition(-scores, depth)[:depth] if len(scores) > depth else np.arange(len(scores))
+        top = top[np.argsort(-scores[top], kind="stable")]
+        kept = {name: values[top] for name, values in signals.items()}
+        best = top if rows is None else rows[top]
+        if not len(best):
+            return Ranking(ask, best, scores[top], kept, dict.fromkeys(fusion.SHAPE, 0.0), 0.0)
+        first = {name: float(values[0]) for name, values in kept.items()}
+        features = fusion.shape(scores[top][:SHAPE_DEPTH], first, self._coverage(ask, best[:COVERED]))
+        return Ranking(ask, best, scores[top], kept, features, fusion.probability(features, self.params))
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _asks(self, query: str | None, requests: Sequence[ToolRequest]) -> list[_Ask]:
+        if len(requests) > MAX_REQUESTS:
+            raise BadInput(f"{len(requests)} requests at once are too many: at most {MAX_REQUESTS}.")
+        given = [(query or "", "", "")] if query is not None or not requests else []
+        given += [("", r.server, r.tool) for r in requests]
+        if any(not "".join(parts).strip() for parts in given):
+            raise BadInput("The query is empty.", "Say what the tool should do, such as 'convert a PDF file to text'.")
+        return [self.ask(*parts) for parts in given if has_words("".join(parts))]
+
+    def _allowed(self, filters: Filters | None) -> npt.NDArray[np.bool_] | None:
+        """Which rows the filters let through; None for all."""
+        if filters is None or (filters.servers is None and filters.states is None and not filters.read_only):
+            return None
+        servers = np.ones(self.meta.servers, dtype=np.bool_)
+        if filters.servers is not None:
+            servers &= self._named(filters.servers)
+        if filters.states is not None:
+            unknown = [s for s in filters.states if s not in set(STATES)]
+            if unknown:
+                raise BadInput(f"There is no state {unknown[0]!r}.", f"States are {', '.join(STATES)}.")
+            codes = [i for i, s in enumerate(STATES) if s in filters.states]
+            servers &= np.isin(self._arrays["server.states"], codes)
+        allowed: npt.NDArray[np.bool_] = servers[self._tool_servers]
+        if filters.read_only:
+            allowed &= self._arrays["tool.read_only"] == 1
+        return allowed
+
+    def _named(self, names: frozenset[str]) -> npt.NDArray[np.bool_]:
+        """Servers of these ids or names: bool [servers]. An exact id wins over servers of that name."""
+        found = np.zeros(self.meta.servers, dtype=np.bool_)
+        for name in sorted(names):
+            exact = self._arrays["server.ids"] == np.uint64(id_hash(name))
+            if not exact.any():
+                exact = (self._arrays["server.names"] == np.uint64(name_hash(name))).any(axis=1)
+            if not exact.any():
+                close = self._close_servers(name)
+                hint = f"Did you mean {', '.join(close)}?" if close else "See `toolscout list`."
+                raise BadInput(f"There is no server {name!r}.", hint)
+            found |= exact
+        return found
+
+    def _close_servers(self, name: str) -> list[str]:
+        ids = {}
+        for i in range(self.meta.servers):
+            server_id = str(self._server_records.json(i)["server_id"])
+            ids.setdefault(server_id.casefold(), server_id)
+            ids.setdefault(server_id.rsplit("/", 1)[-1].casefold(), server_id)
+        close = difflib.get_close_matches(name.casefold(), list(ids), n=3, cutoff=0.6)
+        return list(dict.fromkeys(ids[c] for c in close))
+
+    def _candidates(self, ask: _Ask, allowed: npt.NDArray[np.bool_] | None) -> Rows | None:
+        """Rows to score; None for all rows. A filtered pool is always scored whole: it must not come up short."""
+        if allowed is not None:
+            return np.flatnonzero(allowed)
+        if self._ann is None or len(self) <= FLAT_LIMIT:
+            return None
+        order, ordered = self._by_key
+        near = lookup(ordered, order, self._ann.nearest(ask.tool_vector, CANDIDATES))
+        parts = [near, _top(ask.words.scores, CANDIDATES), self._mentioned(ask.text)]
+        if len(self._exemplars):
+            close = _top(self._exemplars.scores(ask.tool_vector), CANDIDATES)
+            parts.append(self._arrays["exemplar.rows"][np.isin(self._arrays["exemplar.links"], close)])
+        rows = np.unique(np.concatenate(parts).astype(np.int64))
+        return rows[rows >= 0]
+
+    def _signals(self, ask: _Ask, rows: Rows | None) -> dict[str, Floats]:
+        tool = self._tools.scores(ask.tool_vector, rows)
+        servers = self._tool_servers if rows is None else self._tool_servers[rows]
+        server = self._servers.scores(ask.server_vector)[servers] if self.meta.servers else np.zeros_like(tool)
+        total = max(float(ask.words.idf.sum()), 1e-6)
+        words = ask.words.scores if rows is None else ask.words.scores[rows]
+        signals = {"tool": tool, "server": server, "words": words / np.float32(total)}
+        if self.params.signals["product"]:
+            signals["product"] = fusion.product(tool, server)
+        if len(self._exemplars):
+            best = np.full(len(self), -1.0, dtype=np.float32)
+            shown = self._arrays["exemplar.rows"]
+            linked = self._exemplars.scores(ask.tool_vector)[self._arrays["exemplar.links"]]
+            np.maximum.at(best, shown[shown >= 0], linked[shown >= 0])
+            signals["exemplar"] = np.maximum((best if rows is None else best[rows]) - tool, 0)
+        mentioned = self._mentioned(ask.text)
+        if len(mentioned):
+            name = np.zeros(len(self), dtype=np.float32)
+            name[mentioned] = 1.0
+            signals["name"] = name if rows is None else name[rows]
+        return signals
+
+    def _mentioned(self, text: str) -> Rows:
+        """Rows whose name or id the text spells."""
+        runs = mentions(text)
+        stripped = text.strip()
+        if len(stripped) <= 200 and stripped not in runs:
+            runs.append(stripped)
+        wanted = np.array([name_hash(r) for r in runs], dtype=np.uint64)
+        rows = np.flatnonzero(np.isin(self._arrays["tool.names"], wanted))
+        ids = lookup(
+            self._arrays["tool.ids_sorted"],
+            self._arrays["tool.id_order"],
+            np.array([id_hash(r) for r in runs], dtype=np.uint64),
+        )
+        return np.concatenate([rows, ids[ids >= 0]])
+
+    def _coverage(self, ask: _Ask, rows: Rows) -> float:
+        """Share (by idf) of the request's words that the rows hold, the best of them."""
+        total = float(ask.words.idf.sum())
+        if not total:
+            return 0.0
+        return (
+            max(float(ask.words.idf[np.isin(ask.words.terms, self._forward.row(int(r)))].sum()) for r in rows) / total
+        )
+
+    def _hit(self, ranking: Ranking, place: int, exemplars: int) -> Hit:
+        row = int(ranking.rows[place])
+        server = self._server(int(self._tool_servers[row]))
+        signals = {name: float(values[place]) for name, values in ranking.signals.items()}
+        held = set(self._forward.row(row).tolist())
+        why = explain(ranking.ask.text, signals, held, server_name(server, server.server_id), self.params)
+        return Hit(
+            tool_id=self._id_texts.text(row),
+            server_id=server.server_id,
+            score=round(float(ranking.scores[place]), 4),
+            why=why,
+            exemplars=self._exemplars_of(row, ranking.ask, exemplars),
+            _index=self,
+            _row=row,
+        )
+
+    def _exemplars_of(self, row: int, ask: _Ask, count: int) -> list[Call]:
+        """Up to ``count`` exemplars of a tool, those nearest to the request first."""
+        if count < 1 or not len(self._exemplars):
+            return []
+        mine = self._arrays["exemplar.links"][self._arrays["exemplar.rows"] == row].astype(np.int64)
+        order = np.argsort(-self._exemplars.scores(ask.tool_vector, mine), kind="stable")[:count]
+        return [Call.model_validate(self._exemplar_records.json(int(i))) for i in mine[order]]
+
+    @cached_property
+    def _by_key(self) -> tuple[Rows, npt.NDArray[np.uint64]]:
+        keys = self._arrays["tool.keys"]
+        order = np.argsort(keys)
+        return order, keys[order]
+
+    def _row(self, tool_id: str) -> int:
+        wanted = np.array([id_hash(tool_id)], dtype=np.uint64)
+        return int(lookup(self._arrays["tool.ids_sorted"], self._arrays["tool.id_order"], wanted)[0])
+
+    def _tool(self, row: int) -> Tool:
+        return Tool.model_validate(self._records.json(row))
+
+    def _server(self, row: int) -> Server:
+        return Server.model_validate(self._server_records.json(row))
+
+
+_MAPPED = (
+    "server.ids",
+    "server.names",
+    "server.states",
+    "tool.ids_sorted",
+    "tool.id_order",
+    "tool.keys",
+    "tool.names",
+    "tool.read_only",
+    "tool.trigrams",
+    "exemplar.links",
+    "exemplar.rows",
+)
+
+
+def _top(scores: Floats, k: int) -> Rows:
+    """Rows of the ``k`` highest scores above zero, in no order."""
+    if len(scores) > k:
+        rows = np.argpartition(-scores, k)[:k]
+        return rows[scores[rows] > 0]
+    return np.flatnonzero(scores > 0)
+
+
+def _share(counts: Sequence[tuple[Ranking, int]], most: int) -> list[tuple[Ranking, int]]:
+    """Places of the rankings in turn, each ranking's first ``count`` ones, every tool once, ``most`` in all."""
+    taken: list[tuple[Ranking, int]] = []
+    seen: set[int] = set()
+    for place in range(max((count for _, count in counts), default=0)):
+        for ranking, count in counts:
+            if place < min(count, len(ranking.rows)) and int(ranking.rows[place]) not in seen:
+                seen.add(int(ranking.rows[place]))
+                taken.append((ranking, place))
+    return taken[:most]
+
+
+def _ms(started: float) -> float:
+    return round(1000 * (time.perf_counter() - started), 3)
