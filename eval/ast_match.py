@@ -5,8 +5,9 @@
   every expected one is there, none is invented.
 * AST: and every value is right, see `values_match`.
 
-Calls are matched to gold calls without regard to order, one to one, as in BFCL's parallel categories. docs/EVALUATION.md
-gives the rules at length, how far they agree with the package ``bfcl-eval``, and where they differ on purpose.
+Calls are matched to gold calls without regard to order, one to one, as in BFCL's parallel categories.
+docs/EVALUATION.md gives the rules at length, how far they agree with the package ``bfcl-eval``, and where they differ
+on purpose.
 """
 
 from __future__ import annotations
@@ -119,10 +120,10 @@ def values_match(value: Any, right: Any, schema: Any = None, root: JsonObject | 
         return value.keys() == right.keys() and all(
             values_match(v, right[key], _property(schema, key, root or {}), root) for key, v in value.items()
         )
-    return type(value) is type(right) and bool(value == right)
+    return value is None and right is None
 
 
-def _number_type_ok(value: float, right: float, schema: Any, root: JsonObject) -> bool:
+def _number_type_ok(value: int | float, right: int | float, schema: Any, root: JsonObject) -> bool:
     if isinstance(value, int) or isinstance(right, float):
         return True
     types = _types(schema, root)
@@ -217,7 +218,9 @@ def _property(schema: Any, name: str, root: JsonObject) -> Any:
 
 def _declared(schema: JsonObject, name: str) -> bool:
     """Whether the schema knows the argument; one that declares no properties at all knows any."""
-    return _property(schema, name, schema) is not None or not any(b.get("properties") for b in _resolved(schema, schema))
+    return _property(schema, name, schema) is not None or not any(
+        b.get("properties") for b in _resolved(schema, schema)
+    )
 
 
 def _items(schema: Any, root: JsonObject) -> Any:

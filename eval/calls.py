@@ -1,0 +1,336 @@
+"""Measures suggested calls: each request with its candidates goes to the product's own caller, the calls it writes
+are scored. docs/EVALUATION.md defines each number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+import math
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+from toolscout.errors import BadInput, ModelError, StorageError
+from toolscout.eval.ast_match import MadeCall, match_calls
+from toolscout.eval.metrics import mean, share, spread
+from toolscout.eval.rows import Say, definition, draw, grouped, missing_gold, read_calls, read_tools, silent, split_of
+from toolscout.jsonl import read_objects
+from toolscout.records import Call, JsonObject, Tool, canonical_json, sha256_hex
+from toolscout.settings import Settings
+
+if TYPE_CHECKING:
+    from toolscout.server.caller import Candidate, Suggestion
+
+PLAN_STEPS = 10
+"""``steps`` for a request with several gold calls: that there are several is told, how many is not."""
+
+
+_REFERENCE = re.compile(r"\$\d+(\.|\[|$)")
+
+
+class Suggests(Protocol):
+    """What is measured: ``toolscout.server.caller.Caller``, or anything with its ``suggest``."""
+
+    async def suggest(self, task: str, candidates: Sequence[Candidate], *, steps: int = 1) -> Suggestion:
+        """Calls for the task."""
+        ...
+
+
+@dataclass
+class Outcome:
+    """One row as it went. The metrics are None where the row does not ask for them."""
+
+    id: str
+    split: str
+    gold: int
+    calls: list[JsonObject] = field(default_factory=list)
+    abstained: bool = False
+    reason: str | None = None
+    tool: bool | None = None
+    param: bool | None = None
+    ast: bool | None = None
+    schema_valid: bool | None = None
+    seconds: float = 0.0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    model: str = ""
+
+
+@dataclass
+class CallsRun:
+    """``result`` is the contract's object (DESIGN section 7)."""
+
+    result: JsonObject
+    outcomes: list[Outcome]
+    rows: dict[str, Call]
+    warnings: list[str] = field(default_factory=list)
+
+
+class Pool:
+    """The tools that candidates are drawn from."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self.tools = tools
+        self._definition = {tool_id: sha256_hex(canonical_json(definition(t))) for tool_id, t in tools.items()}
+
+    def candidates(self, row: Call, count: int, seed: int) -> list[Tool]:
+        """The row's candidates, shuffled: its own, gold added; else its gold and ``count - 1`` distractors in all.
+
+        They depend on the row's id, the seed and the pool, on nothing else: every model gets the same. No distractor
+        is in the row's ``relevant`` or has a gold tool's definition, so that none can do the job of the gold.
+        """
+        gold = list(dict.fromkeys(g.tool_id for g in row.gold if g.tool_id in self.tools))
+        if row.candidates is not None:
+            own = [tool_id for tool_id in dict.fromkeys(row.candidates) if tool_id in self.tools]
+            chosen = list(dict.fromkeys([*own, *gold]))
+        else:
+            chosen = [*gold, *self._distractors(row, max(0, count - max(1, len(gold))) if gold else count, seed)]
+        chosen.sort(key=lambda tool_id: draw(seed, f"order\n{row.id}\n{tool_id}"))
+        return [self.tools[tool_id] for tool_id in chosen]
+
+    def _distractors(self, row: Call, count: int, seed: int) -> list[str]:
+        barred = row.relevant_ids()
+        definitions = {self._definition[tool_id] for tool_id in barred if tool_id in self._definition}
+        allowed = (t for t in self.tools if t not in barred and self._definition[t] not in definitions)
+        return heapq.nsmallest(count, allowed, key=lambda tool_id: draw(seed, f"draw\n{row.id}\n{tool_id}"))
+
+
+def measure_calls(
+    tools: Sequence[Path],
+    calls: Sequence[Path],
+    *,
+    settings: Settings | None = None,
+    candidates: int = 10,
+    limit: int | None = None,
+    seed: int = 0,
+    work: Path | None = None,
+    caller: Suggests | None = None,
+    say: Say = silent,
+) -> CallsRun:
+    """Run every row and score it. ``settings.model`` and ``settings.model_url`` choose the model.
+
+    ``work`` is a file that gets each outcome as soon as it is there; a later run with the same settings goes on from
+    it. ``caller`` replaces the product's caller. Raises BadInput for files that do not fit together or a ``work`` file
+    of another run, ModelError when the model fails.
+    """
+    settings = settings or Settings()
+    pool = Pool(read_tools(tools))
+    rows, warnings = answerable_rows(read_calls(calls, limit, seed), pool)
+    for warning in warnings:
+        say(warning)
+    header = {
+        "model": settings.model, "model_url": settings.model_url, "candidates": candidates, "seed": seed,
+        "tools": sha256_hex("\n".join(sorted(pool.tools))),
+    }  # fmt: skip
+    outcomes = asyncio.run(_run(rows, pool, settings, candidates, seed, work, header, caller, say))
+    model = settings.model or next((o.model for o in outcomes if o.model), "")
+    return CallsRun(score(outcomes, model, candidates), outcomes, {r.id: r for r in rows}, warnings)
+
+
+def answerable_rows(rows: Sequence[Call], pool: Pool) -> tuple[list[Call], list[str]]:
+    """Rows whose gold tools are all in the pool, and what to say about the others: they cannot be asked.
+
+    Raises BadInput if none is left.
+    """
+    missing = set(missing_gold(rows, lambda tool_id: tool_id in pool.tools))
+    kept = [row for row in rows if not any(g.tool_id in missing for g in row.gold)]
+    if not missing:
+        return kept, []
+    if not any(row.gold for row in kept):
+        raise BadInput(
+            f"None of the gold tools is in the tools files; the first is {min(missing)!r}.",
+            "Check that --tools and --calls belong together.",
+        )
+    return kept, [f"{len(rows) - len(kept)} rows left out: their gold tools are not in the tools files."]
+
+
+async def _run(
+    rows: Sequence[Call],
+    pool: Pool,
+    settings: Settings,
+    count: int,
+    seed: int,
+    work: Path | None,
+    header: JsonObject,
+    caller: Suggests | None,
+    say: Say,
+) -> list[Outcome]:
+    done = _resume(work, header) if work is not None else {}
+    wanted = {row.id for row in rows}
+    done = {row_id: outcome for row_id, outcome in done.items() if row_id in wanted}
+    if done:
+        say(f"{len(done)} of {len(rows)} rows were done before")
+    if len(done) == len(rows):
+        return [done[row.id] for row in rows]
+    owned = None
+    if caller is None:
+        from toolscout.server.caller import Caller
+
+        caller = owned = Caller(settings)
+    sink = _open_work(work, header) if work is not None else None
+    try:
+        started, asked = time.monotonic(), 0
+        for number, row in enumerate(rows, start=1):
+            if row.id in done:
+                continue
+            outcome = await ask(caller, row, pool.candidates(row, count, seed))
+            done[row.id] = outcome
+            asked += 1
+            if sink is not None:
+                sink.write(json.dumps(asdict(outcome), ensure_ascii=False) + "\n")
+                sink.flush()
+            if asked in (1, 5) or asked % 10 == 0:
+                left = (time.monotonic() - started) / asked * (len(rows) - number)
+                say(f"{number} of {len(rows)} rows, about {left / 60:.0f} min left; {_so_far(done.values())}")
+    finally:
+        if sink is not None:
+            sink.close()
+        if owned is not None:
+            await owned.close()
+    return [done[row.id] for row in rows]
+
+
+async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool]) -> Outcome:
+    """One row through the caller. A row whose prompt does not fit the model counts as not answered.
+
+    Raises ModelError for any other failure of the model.
+    """
+    from toolscout.server.backends import ContextOverflow
+    from toolscout.server.caller import Candidate
+
+    outcome = Outcome(row.id, split_of(row), len(row.gold))
+    offered = [Candidate(tool, 0.0, []) for tool in candidates]
+    start = time.perf_counter()
+    try:
+        suggestion = await caller.suggest(row.query, offered, steps=PLAN_STEPS if len(row.gold) > 1 else 1)
+    except ContextOverflow as error:
+        outcome.reason = str(error)
+        suggestion = None
+    outcome.seconds = round(time.perf_counter() - start, 4)
+    made: list[MadeCall] = []
+    if suggestion is not None:
+        if suggestion.model is None:
+            raise ModelError(
+                f"No model answered: {suggestion.reason or 'none is installed'}.",
+                "Name one with --model (see `toolscout model list`), or an endpoint with --model-url.",
+            )
+        outcome.abstained, outcome.reason = suggestion.abstained, suggestion.reason
+        made = [] if suggestion.abstained else [MadeCall(c.tool_id, c.arguments) for c in suggestion.calls]
+        outcome.prompt_tokens, outcome.completion_tokens = suggestion.prompt_tokens, suggestion.completion_tokens
+        outcome.model = suggestion.model
+    outcome.calls = [{"tool_id": call.tool_id, "arguments": call.arguments} for call in made]
+    judge(outcome, row, made, {tool.tool_id: tool for tool in candidates})
+    return outcome
+
+
+def judge(outcome: Outcome, row: Call, made: Sequence[MadeCall], tools: Mapping[str, Tool]) -> None:
+    """Fill in the verdicts. Param and AST are asked only of rows whose gold calls all state their arguments."""
+    schemas = {tool_id: tool.input_schema for tool_id, tool in tools.items()}
+    if made:
+        outcome.schema_valid = all(schema_valid(call.arguments, schemas.get(call.tool_id)) for call in made)
+    if not row.gold:
+        return
+    match = match_calls(made, row.gold, schemas)
+    outcome.tool = match.tool
+    if all(gold.arguments is not None for gold in row.gold):
+        outcome.param, outcome.ast = match.param, match.ast
+
+
+def schema_valid(arguments: JsonObject, schema: JsonObject | None) -> bool:
+    """Whether arguments validate in full: a call that leaves a required value out does not, even if it says so.
+
+    False for a tool that was no candidate. References to earlier results ("$1.path") are set aside: what they will
+    hold is not known. A schema that is itself broken asks nothing.
+    """
+    import jsonschema_rs
+
+    if schema is None:
+        return False
+    referring = {name for name, value in arguments.items() if isinstance(value, str) and _REFERENCE.match(value)}
+    if referring:
+        arguments = {name: value for name, value in arguments.items() if name not in referring}
+        required = schema.get("required")
+        if isinstance(required, list):
+            schema = {**schema, "required": [name for name in required if name not in referring]}
+    try:
+        validator = jsonschema_rs.validator_for(schema)
+    except (jsonschema_rs.ValidationError, ValueError):
+        return True
+    return bool(validator.is_valid(arguments))
+
+
+def score(outcomes: Sequence[Outcome], model: str, candidates: int) -> JsonObject:
+    """The contract's object. ``n`` and the splits count the rows with gold; those without serve abstention alone."""
+    answerable = [o for o in outcomes if o.gold]
+    unanswerable = [o for o in outcomes if not o.gold]
+    prompt = mean(float(o.prompt_tokens) for o in outcomes if o.prompt_tokens is not None)
+    completion = mean(float(o.completion_tokens) for o in outcomes if o.completion_tokens is not None)
+    return {
+        "n": len(answerable),
+        "model": model,
+        "candidates": candidates,
+        "overall": _rates(answerable),
+        "by_split": {
+            name: {"n": len(rows), **_rates(rows)} for name, rows in grouped(answerable, lambda o: o.split).items()
+        },
+        "abstention": {
+            "right_refusal_rate": _rounded(share(o.abstained for o in unanswerable)),
+            "false_refusal_rate": _rounded(share(o.abstained for o in answerable)),
+        },
+        "seconds": spread([o.seconds for o in outcomes]),
+        "tokens": {"prompt": _rounded(prompt, 1), "completion": _rounded(completion, 1)},
+    }
+
+
+def _rates(outcomes: Sequence[Outcome]) -> JsonObject:
+    return {
+        "tool": _rate(o.tool for o in outcomes),
+        "param": _rate(o.param for o in outcomes),
+        "ast": _rate(o.ast for o in outcomes),
+        "schema_valid": _rate(o.schema_valid for o in outcomes),
+    }
+
+
+def _rate(flags: Iterable[bool | None]) -> float | None:
+    return _rounded(share(flag for flag in flags if flag is not None))
+
+
+def _rounded(value: float | None, digits: int = 4) -> float | None:
+    return None if value is None or math.isnan(value) else round(value, digits)
+
+
+def _so_far(outcomes: Iterable[Outcome]) -> str:
+    rates = _rates([o for o in outcomes if o.gold])
+    return ", ".join(f"{name} {value:.3f}" for name, value in rates.items() if value is not None)
+
+
+def _resume(work: Path, header: JsonObject) -> dict[str, Outcome]:
+    """Outcomes of an earlier, interrupted run. A last line cut off by a crash is dropped and its row done again."""
+    if not work.exists() or not work.stat().st_size:
+        return {}
+    lines = [found for _, found in read_objects(work, on_bad=lambda error: None)]
+    if not lines or lines[0].get("run") != header:
+        raise BadInput(
+            f"{work} holds the rows of another run (other model, candidates, seed or tools).",
+            "Delete it, or give another file with --work.",
+        )
+    names = set(Outcome.__dataclass_fields__)
+    known = [{k: v for k, v in line.items() if k in names} for line in lines[1:]]
+    return {line["id"]: Outcome(**line) for line in known if {"id", "split", "gold"} <= line.keys()}
+
+
+def _open_work(work: Path, header: JsonObject) -> IO[str]:
+    try:
+        fresh = not work.exists() or not work.stat().st_size
+        work.parent.mkdir(parents=True, exist_ok=True)
+        torn = not fresh and not work.read_bytes().endswith(b"\n")
+        sink = work.open("a", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{work} cannot be written: {error}.", "Give another file with --work.") from None
+    sink.write(json.dumps({"run": header}) + "\n" if fresh else "\n" if torn else "")
+    return sink

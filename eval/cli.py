@@ -1,0 +1,157 @@
+"""``toolscout eval``: measures retrieval and calls on files of the data contract. See docs/EVALUATION.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from toolscout.errors import BadInput
+
+app = typer.Typer(no_args_is_help=True, help="Measure retrieval and calls on your own tools and requests.")
+
+Files = Annotated[
+    list[Path], typer.Option(help="Files of requests with their gold calls (.jsonl, .jsonl.gz); several may follow.")
+]
+
+
+class ManyFiles(TyperCommand):
+    """A command without positional arguments whose file options take several values: ``--tools a.jsonl b.jsonl``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeats the option's name before each further value."""
+        many = {name for p in self.params if getattr(p, "multiple", False) for name in p.opts}
+        flags = {name for p in self.params if getattr(p, "is_flag", False) for name in (*p.opts, *p.secondary_opts)}
+        spread: list[str] = []
+        option, taken = "", 0
+        for word in args:
+            if word.startswith("-") and len(word) > 1:
+                option, taken = word, 0
+            elif option in many and option not in flags:
+                if taken:
+                    spread.append(option)
+                taken += 1
+            spread.append(word)
+        return list(super().parse_args(ctx, spread))
+
+
+@app.command(cls=ManyFiles)
+def retrieval(
+    tools: Annotated[list[Path], typer.Option(help="Files of tools: the pool. Several may follow.")],
+    calls: Files,
+    servers: Annotated[list[Path] | None, typer.Option(help="Files of the tools' servers, if there are any.")] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page, the result and every row to this folder.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask only so many rows, the same ones every time.")] = None,
+    seed: Annotated[int, typer.Option(help="Draws the rows of --limit.")] = 0,
+    peers: Annotated[str, typer.Option(help="Also measure these: fastmcp, bm25s, bm25s-words (commas between).")] = "",
+    encoder: Annotated[str, typer.Option(help="Encoder: default, a folder, st:MODEL or openai:MODEL.")] = "",
+    cache: Annotated[Path | None, typer.Option(help="Keep embeddings here for later runs.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count answer tokens with.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE.")] = None,
+    quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
+) -> None:
+    """Build a throw-away index of the tools, ask every request, report recall, abstention, latency and cost."""
+    from toolscout.eval.report import retrieval_report, retrieval_tables, write_json
+    from toolscout.eval.retrieval import RetrievalFiles, measure_retrieval
+
+    run = measure_retrieval(
+        RetrievalFiles(tools, calls, servers or []),
+        settings=_settings(settings, encoder=encoder),
+        limit=limit,
+        seed=seed,
+        cache=cache,
+        tokenizer=tokenizer,
+        peers=[name.strip() for name in peers.split(",") if name.strip()],
+        say=_say(quiet),
+    )
+    if json_out is not None:
+        write_json(json_out, run.result)
+    if report is not None:
+        page = retrieval_report(run, report)
+        _say(quiet)(f"report: {page}")
+    _show(quiet, retrieval_tables(run.result))
+
+
+@app.command(cls=ManyFiles)
+def calls(
+    tools: Annotated[list[Path], typer.Option(help="Files of tools: the candidates' pool. Several may follow.")],
+    calls: Files,
+    candidates: Annotated[
+        int, typer.Option(min=1, help="Tools offered for each request, the right one included.")
+    ] = 10,
+    model: Annotated[str, typer.Option(help="Model: a name of `toolscout model list`, or the endpoint's.")] = "",
+    model_url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint instead of a local model.")] = "",
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page, the result and every row to this folder.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask only so many rows, the same ones every time.")] = None,
+    seed: Annotated[int, typer.Option(help="Draws distractors, their order, and the rows of --limit.")] = 0,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Every row goes here at once, and a later run goes on from it. Default: beside --json."),
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE.")] = None,
+    quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
+) -> None:
+    """Let the model write the call for every request, report Tool, Param and AST accuracy and abstention."""
+    from toolscout.eval.calls import measure_calls
+    from toolscout.eval.report import calls_report, calls_tables, write_json
+
+    if work is None and json_out is not None:
+        work = json_out.with_name(json_out.name + ".rows.jsonl")
+    run = measure_calls(
+        tools,
+        calls,
+        settings=_settings(settings, model=model, model_url=model_url),
+        candidates=candidates,
+        limit=limit,
+        seed=seed,
+        work=work,
+        say=_say(quiet),
+    )
+    if json_out is not None:
+        write_json(json_out, run.result)
+    if report is not None:
+        page = calls_report(run, report)
+        _say(quiet)(f"report: {page}")
+    _show(quiet, calls_tables(run.result))
+
+
+def _settings(pairs: list[str] | None, **named: str) -> Any:
+    """Settings from the environment, changed by ``--set NAME=VALUE`` and by options that were given."""
+    from pydantic import ValidationError
+
+    from toolscout.settings import Settings
+
+    changed: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or name not in Settings.model_fields:
+            raise BadInput(f"--set {pair} is no setting.", f"Settings are {', '.join(sorted(Settings.model_fields))}.")
+        changed[name] = value
+    changed.update({name: value for name, value in named.items() if value})
+    try:
+        return Settings.model_validate(Settings().model_dump() | changed)
+    except ValidationError as error:
+        reasons = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise BadInput(f"The settings are not valid: {reasons}.") from None
+
+
+def _say(quiet: bool) -> Any:
+    def say(line: str) -> None:
+        if not quiet:
+            typer.echo(line, err=True)
+
+    return say
+
+
+def _show(quiet: bool, tables: Any) -> None:
+    if quiet:
+        return
+    from rich.console import Console
+
+    console = Console()
+    for table in tables:
+        console.print(table.rich())

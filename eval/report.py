@@ -1,0 +1,289 @@
+"""Readable results: tables for the terminal, and a folder with one HTML page and the rows behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolscout.errors import StorageError
+from toolscout.eval.metrics import RANKING_KEYS
+from toolscout.records import JsonObject
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from toolscout.eval.calls import CallsRun
+    from toolscout.eval.retrieval import Asked, RetrievalRun
+
+CALL_KEYS = ("tool", "param", "ast", "schema_valid")
+MISSES_SHOWN = 200
+
+
+class Table:
+    """A titled table of texts, shown in the terminal or as HTML."""
+
+    def __init__(self, title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        self.title = title
+        self.head = head
+        self.rows = list(rows)
+
+    def rich(self) -> RenderableType:
+        """For the terminal."""
+        from rich import box
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+        for number, name in enumerate(self.head):
+            table.add_column(name, justify="left" if number == 0 else "right")
+        for row in self.rows:
+            table.add_row(*(Text(cell) for cell in row))
+        return table
+
+    def html(self) -> str:
+        """For the report."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.head)
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
+        title = escape(self.title)
+        return f"<h2>{title}</h2><div class=scroll><table><tr>{head}</tr>{body}</table></div>"
+
+
+def share_text(value: Any) -> str:
+    """A fraction for reading; a dash where there is none."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _number(value: Any, unit: str = "") -> str:
+    return "-" if value is None else f"{value:,.1f}{unit}"
+
+
+def retrieval_tables(result: JsonObject) -> list[Table]:
+    """The tables of one retrieval result."""
+    head = ["", "n", "reading", *RANKING_KEYS]
+
+    def lines(name: str, part: Mapping[str, Any]) -> list[list[str]]:
+        return [
+            [name if reading == "strict" else "", str(part["n"]) if reading == "strict" else "", reading]
+            + [share_text(part[reading][key]) for key in RANKING_KEYS]
+            for reading in ("strict", "equivalent")
+        ]
+
+    def grouped(title: str, parts: Mapping[str, Any]) -> Table:
+        return Table(title, head, [line for name, part in parts.items() for line in lines(name, part)])
+
+    tables = [grouped(f"Retrieval over {result['pool']:,} tools", {"all": result})]
+    if len(result["by_split"]) > 1:
+        tables.append(grouped("By split", result["by_split"]))
+    if len(result["by_lang"]) > 1:
+        tables.append(grouped("By language", result["by_lang"]))
+    abstention = result["abstention"]
+    latency, tokens = result["latency_ms"], result["answer_tokens"]
+    tables.append(
+        _facts(
+            "Abstention and cost",
+            {
+                "AUROC, answerable against not": share_text(abstention["auroc"]),
+                "false offers, share of unanswerable": share_text(abstention["false_offer_rate"]),
+                "false refusals, share of answerable": share_text(abstention["false_refusal_rate"]),
+                "threshold": share_text(abstention["threshold"]),
+                "latency, ms, p50 / p95": f"{_number(latency['p50'])} / {_number(latency['p95'])}",
+                "answer, tokens, p50 / p95": f"{_number(tokens['p50'])} / {_number(tokens['p95'])}",
+                "index built, s": _number(result["index_seconds"]),
+                "resident memory, MB": _number(result["rss_mb"]),
+            },
+        )
+    )
+    if "peers" in result:
+        tables.append(_peers_table(result))
+    return tables
+
+
+def _peers_table(result: JsonObject) -> Table:
+    columns = ("recall@1", "recall@5", "recall@10")
+    head = ["", *(f"strict @{c[7:]}" for c in columns), *(f"equiv. @{c[7:]}" for c in columns), "ms p50", "ms p95"]
+    everyone = {"toolscout": result, **result["peers"]}
+    return Table(
+        "Peers, same tools and requests",
+        head,
+        [
+            [
+                name,
+                *(share_text(part["strict"][c]) for c in columns),
+                *(share_text(part["equivalent"][c]) for c in columns),
+                *(_number(part["latency_ms"][q]) for q in ("p50", "p95")),
+            ]
+            for name, part in everyone.items()
+        ],
+    )
+
+
+def calls_tables(result: JsonObject) -> list[Table]:
+    """The tables of one calls result."""
+    parts = {"all": {"n": result["n"], **result["overall"]}, **result["by_split"]}
+    seconds, tokens, abstention = result["seconds"], result["tokens"], result["abstention"]
+    return [
+        Table(
+            f"Calls of {result['model'] or 'the default model'}, {result['candidates']} candidates",
+            ["", "n", *CALL_KEYS],
+            [[name, str(part["n"]), *(share_text(part[key]) for key in CALL_KEYS)] for name, part in parts.items()],
+        ),
+        _facts(
+            "Abstention and cost",
+            {
+                "right refusals, share of unanswerable": share_text(abstention["right_refusal_rate"]),
+                "false refusals, share of answerable": share_text(abstention["false_refusal_rate"]),
+                "seconds a request, p50 / p95": f"{_number(seconds['p50'])} / {_number(seconds['p95'])}",
+                "prompt tokens a request": _number(tokens["prompt"]),
+                "completion tokens a request": _number(tokens["completion"]),
+            },
+        ),
+    ]
+
+
+def _facts(title: str, facts: Mapping[str, str]) -> Table:
+    return Table(title, ["", "value"], [[name, value] for name, value in facts.items()])
+
+
+def write_json(path: Path, value: JsonObject) -> None:
+    """Write one JSON object; the file is whole or not there. Raises StorageError."""
+    _write(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
+    """Write ``report.html``, ``result.json`` and ``rows.jsonl``; returns the page's path."""
+    rows: list[dict[str, Any]] = [
+        {
+            "id": asked.row.id, "query": asked.row.query, "gold": [g.tool_id for g in asked.row.gold],
+            "rank": _rank(asked), "probability": round(asked.probability, 4), "no_match": asked.no_match,
+            "ms": round(asked.ms, 3), "answer_tokens": asked.answer_tokens, "top": asked.ranked[:10],
+        }
+        for asked in run.asked
+    ]  # fmt: skip
+    misses = Table(
+        f"Gold tool not among the first five (at most {MISSES_SHOWN} shown)",
+        ["request", "gold", "rank", "first three"],
+        [
+            [row["query"], ", ".join(row["gold"]), str(row["rank"] or "-"), ", ".join(row["top"][:3])]
+            for row in rows
+            if row["gold"] and not (row["rank"] and row["rank"] <= 5)
+        ][:MISSES_SHOWN],
+    )
+    offers = Table(
+        f"Nothing fits, yet tools were offered (at most {MISSES_SHOWN} shown)",
+        ["request", "probability", "first three"],
+        [
+            [row["query"], f"{row['probability']:.2f}", ", ".join(row["top"][:3])]
+            for row in rows
+            if not row["gold"] and not row["no_match"]
+        ][:MISSES_SHOWN],
+    )
+    parts = [table.html() for table in retrieval_tables(run.result)]
+    parts.append(refusal_curve(run.asked))
+    parts += [table.html() for table in (misses, offers) if table.rows]
+    notes = [f"{name}: {value}" for name, value in run.notes.items()] + run.warnings
+    return _write_folder(folder, "Retrieval", notes, parts, run.result, rows)
+
+
+def calls_report(run: CallsRun, folder: Path) -> Path:
+    """Write ``report.html``, ``result.json`` and ``rows.jsonl``; returns the page's path."""
+    rows = [{"query": run.rows[outcome.id].query, **asdict(outcome)} for outcome in run.outcomes]
+    wrong = Table(
+        f"Wrong calls (at most {MISSES_SHOWN} shown)",
+        ["request", "gold", "made", "right up to"],
+        [
+            [
+                run.rows[o.id].query,
+                "\n".join(f"{g.tool_id} {_compact(g.arguments)}" for g in run.rows[o.id].gold),
+                "\n".join(f"{c['tool_id']} {_compact(c['arguments'])}" for c in o.calls) or f"none: {o.reason or ''}",
+                "param" if o.param else "tool" if o.tool else "nothing",
+            ]
+            for o in run.outcomes
+            if o.gold and not (o.tool if o.ast is None else o.ast)
+        ][:MISSES_SHOWN],
+    )
+    parts = [table.html() for table in calls_tables(run.result)]
+    if wrong.rows:
+        parts.append(wrong.html())
+    return _write_folder(folder, "Calls", run.warnings, parts, run.result, rows)
+
+
+def _rank(asked: Asked) -> int | None:
+    gold = {g.tool_id for g in asked.row.gold}
+    return next((rank for rank, tool_id in enumerate(asked.ranked, start=1) if tool_id in gold), None)
+
+
+def refusal_curve(asked: Sequence[Asked]) -> str:
+    """False offers against false refusals as the threshold moves, as SVG; empty without rows of both kinds."""
+    right = sorted(a.probability for a in asked if a.row.gold)
+    wrong = sorted(a.probability for a in asked if not a.row.gold)
+    if not right or not wrong:
+        return ""
+    size = 260
+    points = []
+    for threshold in sorted({0.0, *right, *wrong, 1.01}):
+        refused = sum(p < threshold for p in right) / len(right)
+        offered = sum(p >= threshold for p in wrong) / len(wrong)
+        points.append(f"{30 + refused * size:.1f},{10 + (1 - offered) * size:.1f}")
+    here = _operating_point(asked, size)
+    return (
+        "<h2>Refusal curve</h2><p>False offers (up) against false refusals (right) as the threshold moves; "
+        "the dot is the default threshold.</p>"
+        f'<svg width="{size + 50}" height="{size + 40}" role="img" aria-label="refusal curve">'
+        f'<rect x="30" y="10" width="{size}" height="{size}" fill="none" stroke="currentColor" opacity=".3"/>'
+        f'<polyline points="{" ".join(points)}" fill="none" stroke="currentColor" stroke-width="2"/>{here}'
+        f'<text x="24" y="16" text-anchor="end" font-size="11">1</text>'
+        f'<text x="24" y="{size + 14}" text-anchor="end" font-size="11">0</text>'
+        f'<text x="{30 + size}" y="{size + 26}" text-anchor="end" font-size="11">1</text></svg>'
+    )
+
+
+def _operating_point(asked: Sequence[Asked], size: int) -> str:
+    right = [a.no_match for a in asked if a.row.gold]
+    wrong = [a.no_match for a in asked if not a.row.gold]
+    x, y = sum(right) / len(right), wrong.count(False) / len(wrong)
+    return f'<circle cx="{30 + x * size:.1f}" cy="{10 + (1 - y) * size:.1f}" r="4" fill="#d33"/>'
+
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;color:#222;background:#fff}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#161616}}
+h1{font-size:1.5rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}.scroll{overflow-x:auto}
+table{border-collapse:collapse;font-size:13px}td,th{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #8884;
+vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;max-width:28rem}td:first-child,th:first-child{text-align:left}
+p{opacity:.8}svg text{fill:currentColor}
+"""
+
+
+def _write_folder(
+    folder: Path, title: str, notes: Sequence[str], parts: Sequence[str], result: JsonObject, rows: Sequence[JsonObject]
+) -> Path:
+    page = folder / "report.html"
+    note = "".join(f"<p>{escape(line)}</p>" for line in notes)
+    body = "".join(parts)
+    _write(
+        page,
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>Toolscout: {escape(title)}</title><style>{_STYLE}</style>"
+        f"<h1>{escape(title)}</h1>{note}{body}</html>\n",
+    )
+    write_json(folder / "result.json", result)
+    _write(folder / "rows.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return page
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+        temporary.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error}.", "Give a path that you may write to.") from None

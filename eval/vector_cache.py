@@ -1,0 +1,72 @@
+"""An encoder that remembers its vectors on disk, so that the next throw-away index of the same tools is quick."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from toolscout.errors import StorageError
+from toolscout.records import sha256_hex
+
+if TYPE_CHECKING:
+    from toolscout.index.encoder import Encoder, Kind, Vectors
+
+_BATCH = 256
+
+
+class CachingEncoder:
+    """Wraps an encoder; vectors of documents are kept in ``folder/<fingerprint>.sqlite`` by the text's hash.
+
+    Queries are always computed. Raises StorageError if the folder cannot be written.
+    """
+
+    def __init__(self, encoder: Encoder, folder: Path) -> None:
+        self._encoder = encoder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._store = sqlite3.connect(folder / f"{encoder.fingerprint[:32]}.sqlite", check_same_thread=False)
+            self._store.execute("CREATE TABLE IF NOT EXISTS vectors (text TEXT PRIMARY KEY, vector BLOB NOT NULL)")
+        except (OSError, sqlite3.Error) as error:
+            raise StorageError(f"The cache folder {folder} cannot be used: {error}.", "Give another --cache.") from None
+
+    @property
+    def fingerprint(self) -> str:
+        """The wrapped encoder's: the vectors are the same."""
+        return self._encoder.fingerprint
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self._encoder.dim
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
+
+    def encode(self, texts: Sequence[str], *, kind: Kind = "document") -> Vectors:
+        """As the wrapped encoder's; documents seen before are read, not computed."""
+        if kind == "query":
+            return self._encoder.encode(texts, kind=kind)
+        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
+            vectors[start : start + len(batch)] = self._batch(batch, kind)
+        return vectors
+
+    def _batch(self, texts: Sequence[str], kind: Kind) -> Vectors:
+        keys = [sha256_hex(text) for text in texts]
+        marks = ",".join("?" * len(keys))
+        rows = self._store.execute(f"SELECT text, vector FROM vectors WHERE text IN ({marks})", keys)
+        known = {key: np.frombuffer(blob, dtype=np.float32) for key, blob in rows}
+        fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        if fresh:
+            computed = self._encoder.encode(list(fresh.values()), kind=kind)
+            known.update(zip(fresh, computed, strict=True))
+            with self._store:
+                self._store.executemany(
+                    "INSERT OR REPLACE INTO vectors VALUES (?, ?)", [(key, known[key].tobytes()) for key in fresh]
+                )
+        return np.stack([known[key] for key in keys])
