@@ -136,7 +136,10 @@ class Database:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise StorageError(f"The folder {path.parent} cannot be made: {error.strerror}.") from None
+                raise StorageError(
+                    f"The folder {path.parent} cannot be made: {error.strerror}.",
+                    "Set TOOLSCOUT_HOME or TOOLSCOUT_DATABASE.",
+                ) from None
             self._light = _connect(str(path))
             try:
                 if _sqlite_schema(self._light, path) != SCHEMAS[-1]:

@@ -53,8 +53,13 @@ def tool_row(tool: Tool) -> dict[str, Any]:
 
 
 def exemplar_row(call: Call) -> dict[str, Any]:
-    """Columns of the exemplar table."""
-    return _row(call, "id")
+    """Columns of the exemplar table; the tool ids in it are the stored ones."""
+    row = _row(call, "id")
+    row["gold"] = [gold | {"tool_id": plain(gold["tool_id"])} for gold in row["gold"]]
+    for name in ("relevant", "candidates"):
+        if row[name] is not None:
+            row[name] = [plain(tool_id) for tool_id in row[name]]
+    return row
 
 
 def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:

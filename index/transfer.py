@@ -1,7 +1,7 @@
 """Catalogue to JSON Lines and back: streaming, in batches, idempotent.
 
 An import adds and updates; it never removes a server, a tool or an exemplar, whatever the files leave out: only listing
-a live server (`Catalogue.put_server`) says that a tool is gone. Each batch is one transaction, so a killed import leaves
+a live server (`Catalogue.put_server`) says that a tool is gone. Each batch is one transaction: a killed import leaves
 all that was there before and whole batches of what is new; running it again completes it.
 """
 

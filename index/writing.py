@@ -234,7 +234,7 @@ def set_review(connection: Connection, tool_ids: Sequence[str], review: Review) 
         values["accepted"] = TOOL.c.fingerprint
     for chunk in chunks(list(dict.fromkeys(tool_ids))):
         found = connection.execute(select(TOOL.c.tool_id, TOOL.c.review).where(TOOL.c.tool_id.in_(chunk)))
-        before = dict(found.tuples())
+        before = {row.tool_id: row.review for row in found}
         missing += [tool_id for tool_id in chunk if tool_id not in before]
         ids = [tool_id for tool_id, old in before.items() if old != review]
         connection.execute(update(TOOL).where(TOOL.c.tool_id.in_(ids)).values(values))

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from databases import catalogue_url, postgres  # noqa: F401 (fixtures of the catalogue's tests)
 
 from toolscout.settings import Settings
 

@@ -200,7 +200,7 @@ def _report(error: BadInput, on_bad: OnBad | None) -> None:
 
 
 @contextlib.contextmanager
-def _open_read(path: Path) -> Iterator[IO[bytes]]:
+def _open_read(path: Path) -> Iterator[io.BufferedIOBase]:
     try:
         raw = path.open("rb")
     except FileNotFoundError:
@@ -209,8 +209,9 @@ def _open_read(path: Path) -> Iterator[IO[bytes]]:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
     with raw:
         if raw.peek(2)[:2] == b"\x1f\x8b":
+            # Its own readline gives every line before a break; a larger buffer around it would lose them.
             with gzip.GzipFile(fileobj=raw, mode="rb") as unzipped:
-                yield io.BufferedReader(unzipped, 1 << 18)
+                yield unzipped
         else:
             yield raw
 
