@@ -1,0 +1,76 @@
+"""The one small interface to a language model, in process or behind HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from toolscout.errors import ModelError
+from toolscout.records import JsonObject
+
+Messages = Sequence[dict[str, str]]
+
+
+class ContextOverflow(ModelError):
+    """The prompt is longer than the model's context. ``ratio`` is how much of it would fit (0 to 1)."""
+
+    def __init__(self, message: str, ratio: float) -> None:
+        super().__init__(message, "Ask with fewer candidates, or raise TOOLSCOUT_MODEL_CONTEXT.")
+        self.ratio = ratio
+
+
+@dataclass(frozen=True)
+class Token:
+    """One generated token: its text, natural-log probability, and the likeliest tokens at its place."""
+
+    text: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a model wrote. ``tokens`` is empty where the model gives no probabilities."""
+
+    text: str
+    tokens: tuple[Token, ...] = ()
+    complete: bool = True
+    """False if it was cut off at ``max_tokens``."""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Backend(Protocol):
+    """A model. One instance serves the whole process; ``generate`` may be called concurrently."""
+
+    name: str
+    """What is shown as the model's name."""
+    prefills: bool
+    """True if ``prefix`` and ``grammar`` are honoured; else ``schema`` is what constrains the answer."""
+
+    async def generate(
+        self,
+        messages: Messages,
+        *,
+        prefix: str = "",
+        grammar: str = "",
+        schema: JsonObject | None = None,
+        max_tokens: int = 512,
+        top: int = 0,
+    ) -> Generation:
+        """Greedy continuation of the chat.
+
+        :param prefix: the start of the answer, already decided; not part of the returned text.
+        :param grammar: GBNF that what follows ``prefix`` must match.
+        :param schema: JSON Schema that the whole answer should match.
+        :param top: how many alternatives to report at each token.
+        :raises ModelError: the model is missing, unreachable, or answered nonsense.
+        :raises ContextOverflow: the prompt does not fit.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Free the model or the connection."""
+        ...

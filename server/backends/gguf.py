@@ -1,0 +1,157 @@
+"""A GGUF model in this process, through llama.cpp as xllamacpp brings it (extra ``local``).
+
+The model is loaded at the first request, in the one worker thread that also runs every generation: so loading
+happens once, generations queue up, and the event loop stays free. The thread's prompt cache makes a second request
+over the same candidates, and the argument step after the choice step, cost only their new tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from toolscout.errors import ModelError
+from toolscout.records import JsonObject
+from toolscout.server.backends.base import ContextOverflow, Generation, Messages, Token
+
+
+class GgufBackend:
+    """One GGUF file. ``context`` in tokens; ``threads`` 0 means one per free core; ``lora`` is a GGUF adapter."""
+
+    prefills = True
+
+    def __init__(
+        self, path: Path, *, name: str = "", context: int = 4096, threads: int = 0, lora: Path | None = None
+    ) -> None:
+        self.path = path
+        self.name = name or path.stem
+        self.context = context
+        self.threads = threads
+        self.lora = lora
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolscout-model")
+        self._server: Any = None
+
+    async def generate(
+        self,
+        messages: Messages,
+        *,
+        prefix: str = "",
+        grammar: str = "",
+        schema: JsonObject | None = None,
+        max_tokens: int = 512,
+        top: int = 0,
+    ) -> Generation:
+        """See :class:`~toolscout.server.backends.base.Backend`. ``schema`` is used only without a ``grammar``."""
+        request: JsonObject = {
+            "messages": [*messages, {"role": "assistant", "content": prefix}] if prefix else list(messages),
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "cache_prompt": True,
+            "logprobs": True,
+            "top_logprobs": max(top, 1),
+            "chat_template_kwargs": {"enable_thinking": False},
+        }
+        if grammar:
+            request["grammar"] = grammar
+        elif schema is not None:
+            request["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._worker, self._ask, request)
+        return _generation(answer, prefix)
+
+    async def close(self) -> None:
+        """Unload the model. Waits for a generation that is under way."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._worker, self._unload)
+        self._worker.shutdown(wait=False)
+
+    def _ask(self, request: JsonObject) -> JsonObject:
+        if self._server is None:
+            self._server = self._load()
+        answer: JsonObject = self._server.handle_chat_completions(request)
+        return answer
+
+    def _load(self) -> Any:
+        try:
+            import xllamacpp
+        except ImportError as error:
+            raise ModelError(
+                "The local model runtime is not installed.", "Install it with: pip install 'toolscout[local]'"
+            ) from error
+        if not self.path.is_file():
+            raise ModelError(f"The model file {self.path} is gone.", "Pull it again: toolscout model pull")
+        params = xllamacpp.CommonParams()
+        params.model.path = str(self.path)
+        params.n_ctx = self.context
+        params.n_parallel = 1
+        threads = self.threads or free_cores()
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+        # Waiting threads sleep rather than spin: on a busy machine spinning slows everything, the model included.
+        params.cpuparams.poll = params.cpuparams_batch.poll = 0
+        params.verbosity = -1
+        params.warmup = False
+        params.cache_ram_mib = 0
+        # The library always opens a loopback port beside its in-process calls: shut for whoever lacks this key.
+        params.api_keys = [secrets.token_hex(16)]
+        params.endpoint_slots = False
+        if self.lora is not None:
+            adapter = xllamacpp.CommonAdapterLoraInfo()
+            adapter.path, adapter.scale = str(self.lora), 1.0
+            params.lora_adapters = [adapter]
+        try:
+            return xllamacpp.Server(params)
+        except Exception as error:
+            raise ModelError(
+                f"The model {self.path.name} cannot be loaded: {error}.", "Pull it again, or choose another model."
+            ) from error
+
+    def _unload(self) -> None:
+        self._server = None
+
+
+def free_cores() -> int:
+    """Cores that are idle by the load of the last minute, at least 1.
+
+    One thread too few costs its share of speed; one too many, waiting for a core at every layer, costs a factor of
+    ten (seen: 60 tokens a second with one thread and 3 with two, on two cores that others keep busy).
+    """
+    cores = os.cpu_count() or 1
+    try:
+        cores = len(os.sched_getaffinity(0))
+        busy = os.getloadavg()[0]
+    except (AttributeError, OSError):  # neither exists on Windows; macOS has no affinity
+        busy = 0.0
+    return max(1, min(cores, round(cores - busy)))
+
+
+def _generation(answer: JsonObject, prefix: str) -> Generation:
+    failure = answer.get("error")
+    if failure:
+        message = str(failure.get("message", failure)) if isinstance(failure, dict) else str(failure)
+        if isinstance(failure, dict) and failure.get("type") == "exceed_context_size_error":
+            raise ContextOverflow(f"{message}.", failure["n_ctx"] / max(failure["n_prompt_tokens"], 1))
+        raise ModelError(f"The local model refused the request: {message}.")
+    choice = answer["choices"][0]
+    text = choice["message"].get("content") or ""
+    rows = (choice.get("logprobs") or {}).get("content") or []
+    tokens = tuple(
+        Token(_text(r), r["logprob"], tuple((_text(t), t["logprob"]) for t in r.get("top_logprobs", ()))) for r in rows
+    )
+    usage = answer.get("usage", {})
+    return Generation(
+        text=text.removeprefix(prefix),
+        tokens=tokens,
+        complete=choice.get("finish_reason") != "length",
+        prompt_tokens=usage.get("prompt_tokens", 0),
+        cached_tokens=usage.get("prompt_tokens_details", {}).get("cached_tokens", 0),
+        completion_tokens=usage.get("completion_tokens", 0),
+    )
+
+
+def _text(row: JsonObject) -> str:
+    """A token's text; a token may end within a character, so its bytes are decoded leniently."""
+    return bytes(row["bytes"]).decode("utf-8", "replace") if row.get("bytes") else str(row.get("token", ""))

@@ -1,0 +1,260 @@
+"""Any OpenAI-compatible chat endpoint: vLLM, Ollama, the llama.cpp server, OpenAI.
+
+What an endpoint can do is found out by asking, once: a constraint it silently ignores is worse than none, so the
+probe checks that the answer obeys. In this order: ``response_format: json_schema`` (OpenAI, llama.cpp, Ollama, vLLM),
+``structured_outputs`` (vLLM of late; its older ``guided_json`` is ignored without a word by current versions),
+``response_format: json_object``, and plain text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from toolscout.errors import BadInput, ModelError
+from toolscout.records import JsonObject
+from toolscout.server.backends.base import ContextOverflow, Generation, Messages, Token
+from toolscout.server.constrain import parse_answer
+
+if TYPE_CHECKING:
+    import httpx
+
+_RETRIES = 3
+_RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+
+
+def _json_schema(schema: JsonObject) -> JsonObject:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}
+
+
+def _structured_outputs(schema: JsonObject) -> JsonObject:
+    return {"structured_outputs": {"json": schema}}
+
+
+def _json_object(schema: JsonObject) -> JsonObject:
+    return {"response_format": {"type": "json_object"}}
+
+
+def _text(schema: JsonObject) -> JsonObject:
+    return {}
+
+
+_MODES: dict[str, Callable[[JsonObject], JsonObject]] = {
+    "json_schema": _json_schema,
+    "structured_outputs": _structured_outputs,
+    "json_object": _json_object,
+    "text": _text,
+}
+# The request asks for one thing and the schema allows only another: an answer that obeys proves the constraint.
+_PROBE: Messages = [{"role": "user", "content": 'Answer with the JSON object {"colour": "red"} and nothing else.'}]
+_PROBE_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"toolscout_probe": {"type": "string", "enum": ["q7"]}},
+    "required": ["toolscout_probe"],
+    "additionalProperties": False,
+}
+
+
+class OpenAIBackend:
+    """One endpoint. ``url`` is its base (``http://host:8000/v1``); without ``model`` the first one listed is used."""
+
+    prefills = False
+
+    def __init__(self, url: str, *, model: str = "", key: str = "", timeout: float = 60.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise BadInput(f"{url} is not the address of a model endpoint.", "It looks like http://localhost:8000/v1")
+        self.url = url.rstrip("/").removesuffix("/chat/completions")
+        self.model = model
+        self.name = model or f"{parts.netloc}"
+        self.timeout = timeout
+        self.mode = ""
+        self._key = key
+        self._logprobs = True
+        self._token_field = "max_tokens"
+        self._temperature = True
+        self._client: httpx.AsyncClient | None = None
+        self._probing = asyncio.Lock()
+
+    async def generate(
+        self,
+        messages: Messages,
+        *,
+        prefix: str = "",
+        grammar: str = "",
+        schema: JsonObject | None = None,
+        max_tokens: int = 512,
+        top: int = 0,
+    ) -> Generation:
+        """See :class:`~toolscout.server.backends.base.Backend`; ``prefix`` and ``grammar`` are not used."""
+        await self.probe()
+        form = _MODES[self.mode](schema) if schema is not None else {}
+        return await self._chat(messages, form, max_tokens, top)
+
+    async def probe(self) -> str:
+        """Which of the ways to constrain this endpoint obeys; asked once, then remembered."""
+        async with self._probing:
+            if self.mode:
+                return self.mode
+            if not self.model:
+                await self._choose_model()
+            for mode in ("json_schema", "structured_outputs", "json_object"):
+                try:
+                    given = await self._chat(_PROBE, _MODES[mode](_PROBE_SCHEMA), 32, 0)
+                except _Refused:
+                    continue
+                value = parse_answer(given.text)
+                if value == {"toolscout_probe": "q7"} or (mode == "json_object" and value is not None):
+                    self.mode = mode
+                    return mode
+            self.mode = "text"
+            return self.mode
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def _choose_model(self) -> None:
+        listed = await self._request("GET", "/models", None)
+        rows = listed.get("data") if isinstance(listed.get("data"), list) else []
+        ids = [r["id"] for r in rows or () if isinstance(r, dict) and isinstance(r.get("id"), str)]
+        if not ids:
+            raise ModelError(f"{self.url} lists no model.", "Name one: set TOOLSCOUT_MODEL.")
+        self.model = self.name = ids[0]
+
+    async def _chat(self, messages: Messages, form: JsonObject, max_tokens: int, top: int) -> Generation:
+        # An endpoint may refuse a field (newer OpenAI models: max_tokens, temperature; many: logprobs). Each is
+        # left out once it has been named in a refusal, and stays out.
+        for _ in range(4):
+            body: JsonObject = {"model": self.model, "messages": list(messages), self._token_field: max_tokens, **form}
+            if self._temperature:
+                body["temperature"] = 0
+            if top and self._logprobs:
+                body |= {"logprobs": True, "top_logprobs": min(top, 20)}
+            try:
+                return self._read(await self._request("POST", "/chat/completions", body))
+            except _Refused as refusal:
+                said = str(refusal).lower()
+                if "max_completion_tokens" in said and self._token_field == "max_tokens":
+                    self._token_field = "max_completion_tokens"
+                elif "logprob" in said and "logprobs" in body:
+                    self._logprobs = False
+                elif "temperature" in said and self._temperature:
+                    self._temperature = False
+                else:
+                    raise
+        raise ModelError(f"{self.url} refuses every form of the request.", "Is it an OpenAI-compatible endpoint?")
+
+    def _read(self, answer: JsonObject) -> Generation:
+        try:
+            choice = answer["choices"][0]
+            text = choice["message"].get("content") or ""
+            if not isinstance(text, str):
+                raise TypeError("content is not text")
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ModelError(
+                f"{self.url} did not answer as a chat endpoint does.", "Check that TOOLSCOUT_MODEL_URL ends in /v1."
+            ) from error
+        usage = answer.get("usage") or {}
+        return Generation(
+            text=text,
+            tokens=_tokens(choice.get("logprobs")),
+            complete=choice.get("finish_reason") != "length",
+            prompt_tokens=usage.get("prompt_tokens") or 0,
+            cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+            completion_tokens=usage.get("completion_tokens") or 0,
+        )
+
+    async def _request(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
+        """One request; retried with growing pauses while the endpoint is busy or away."""
+        import httpx
+
+        if self._client is None:
+            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+            self._client = httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(self.timeout, connect=5.0))
+        failure = ModelError(f"{self.url} does not answer.")
+        for attempt in range(_RETRIES):
+            if attempt:
+                await asyncio.sleep(0.3 * 2**attempt * (0.5 + random.random()))
+            try:
+                response = await self._client.request(method, self.url + path, json=body)
+            except httpx.ConnectError as error:
+                failure = ModelError(
+                    f"Nothing answers at {self.url}: {error}.", "Start the model server, or check TOOLSCOUT_MODEL_URL."
+                )
+                continue
+            except httpx.TimeoutException:
+                raise ModelError(
+                    f"{self.url} did not answer within {self.timeout:g} s.", "Raise TOOLSCOUT_MODEL_TIMEOUT."
+                ) from None
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                failure = ModelError(f"{self.url} broke off the request: {error or type(error).__name__}.")
+                continue
+            if response.status_code in _RETRIED:
+                failure = ModelError(f"{self.url} answered {response.status_code}: {_message(response)}.")
+                continue
+            return self._checked(response, path)
+        raise failure
+
+    def _checked(self, response: httpx.Response, path: str) -> JsonObject:
+        code, said = response.status_code, _message(response)
+        if code in (401, 403):
+            raise ModelError(f"{self.url} refused the key ({code}).", "Set TOOLSCOUT_MODEL_KEY.")
+        if code == 404:
+            if "model" in said.lower():
+                raise ModelError(f"{self.url} does not know the model {self.model!r}: {said}.", "Set TOOLSCOUT_MODEL.")
+            raise ModelError(f"{self.url}{path} does not exist.", "Check that TOOLSCOUT_MODEL_URL ends in /v1.")
+        if code in (400, 413, 422):
+            lowered = said.lower()
+            if "context" in lowered and any(w in lowered for w in ("exceed", "length", "maximum", "too long")):
+                raise ContextOverflow(f"The request is too long for {self.model or self.url}: {said}.", 0.6)
+            if "model" in lowered and any(w in lowered for w in ("not found", "not exist", "unknown model")):
+                raise ModelError(f"{self.url} does not know the model {self.model!r}: {said}.", "Set TOOLSCOUT_MODEL.")
+            raise _Refused(f"{self.url} refused the request: {said}.")
+        if code >= 300:
+            raise ModelError(f"{self.url} answered {code}: {said}.")
+        try:
+            value = response.json()
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise ModelError(
+                f"{self.url} did not answer with JSON.", "Check that TOOLSCOUT_MODEL_URL is a chat endpoint's /v1."
+            )
+        return value
+
+
+class _Refused(ModelError):
+    """The endpoint does not take a request of this form."""
+
+
+def _message(response: httpx.Response) -> str:
+    """What an error answer says, in at most 300 characters."""
+    said: Any = response.text
+    try:
+        value = response.json()
+        said = value.get("error", value.get("detail", value)) if isinstance(value, dict) else value
+        said = said.get("message", said) if isinstance(said, dict) else said
+    except ValueError:
+        pass
+    return " ".join(str(said).split())[:300].rstrip(".") or "no message"
+
+
+def _tokens(logprobs: object) -> tuple[Token, ...]:
+    rows = logprobs.get("content") if isinstance(logprobs, dict) else None
+    try:
+        return tuple(
+            Token(
+                str(r["token"]),
+                float(r["logprob"]),
+                tuple((str(t["token"]), float(t["logprob"])) for t in r.get("top_logprobs") or ()),
+            )
+            for r in rows or ()
+        )
+    except (KeyError, TypeError, ValueError):
+        return ()

@@ -1,0 +1,529 @@
+"""``suggest_call``: from a task and candidate tools to a call that validates, or an honest statement of what lacks.
+
+Two phases over one prompt, so that the second finds the first one's computation in the model's cache:
+
+1. which tool: the answer's start, ``{"name": "…``, constrained to the candidates' names and ``none``;
+2. its arguments, constrained by that one tool's schema.
+
+Then the values are checked: what names a thing that the request does not name is taken out, what is required and
+absent is asked for once more, and the rest must validate against the tool's own schema.
+
+``confidence`` is P(tool), scaled over the candidates and ``none``, times the geometric mean of the probabilities of
+the argument tokens. Endpoints without log-probabilities get 0.5 for "not known".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolscout import prompt
+from toolscout.prompt import NONE, EarlierCall
+from toolscout.records import Call, JsonObject, Tool
+from toolscout.schema import simplify_arguments
+from toolscout.server import constrain
+from toolscout.server.backends import Backend, ContextOverflow, Generation, make_backend
+from toolscout.server.choice import choice_probabilities, mean_probability
+from toolscout.server.grounding import Grounds, invented, is_placeholder, is_reference, references
+from toolscout.server.skeleton import extract, skeleton
+from toolscout.settings import Settings
+from toolscout.validation import Problem, validate
+
+ENABLE_MODEL = (
+    "No model is installed, so only what the task plainly states is filled in. "
+    "Enable one with: pip install 'toolscout[local]' (small), toolscout model pull qwen2.5-coder-0.5b (better), "
+    "or TOOLSCOUT_MODEL_URL=<OpenAI-compatible endpoint>."
+)
+_TOP = 50
+_CHARS_PER_TOKEN = 3.2
+_ANSWER_TOKENS = 512
+_ASKED_AGAIN = 4
+"""Most required arguments that are asked for one by one; more are plainly not in the request."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tool that may do the task, its search score, and worked examples of its use."""
+
+    tool: Tool
+    score: float = 0.0
+    exemplars: list[Call] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SuggestedCall:
+    """One call. It is ``ready`` only if nothing is missing and the arguments validate."""
+
+    tool_id: str
+    arguments: JsonObject
+    confidence: float
+    missing: list[str] = field(default_factory=list)
+    ready: bool = False
+    id: str = "1"
+    depends_on: list[str] = field(default_factory=list)
+    skeleton: JsonObject | None = None
+    """For a call that is not ready: its shape, placeholders like ``"<city: string>"`` where values lack."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """The answer of :meth:`Caller.suggest`. Ready calls always validate (``"$1.path"`` references set aside)."""
+
+    calls: list[SuggestedCall]
+    alternatives: list[str] = field(default_factory=list)
+    """Ids of other candidates that the model, or without one the search, holds plausible; likeliest first."""
+    exemplars: list[Call] = field(default_factory=list)
+    abstained: bool = False
+    reason: str | None = None
+    model: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def schema_valid(self) -> bool:
+        """True if there is a call and every call is ready."""
+        return bool(self.calls) and all(c.ready for c in self.calls)
+
+    def to_answer(self, tools: Mapping[str, Tool] | None = None) -> JsonObject:
+        """The structured answer of the ``suggest_call`` tool. ``tools`` add each call's signature."""
+        from toolscout.signature import compact_signature
+
+        calls = []
+        for call in self.calls:
+            row: JsonObject = {
+                "tool_id": call.tool_id,
+                "arguments": call.arguments,
+                "confidence": round(call.confidence, 3),
+                "ready": call.ready,
+                "missing": call.missing,
+                "id": call.id,
+                "depends_on": call.depends_on,
+            }
+            if call.skeleton is not None:
+                row["skeleton"] = call.skeleton
+            tool = (tools or {}).get(call.tool_id)
+            if tool is not None and not call.ready:
+                row["signature"] = compact_signature(tool)
+            calls.append(row)
+        answer: JsonObject = {"calls": calls, "abstained": self.abstained}
+        if self.alternatives:
+            answer["alternatives"] = self.alternatives
+        if self.exemplars:
+            answer["exemplars"] = [
+                {"request": e.query, "arguments": e.gold[0].arguments or {}} for e in self.exemplars if e.gold
+            ]
+        if self.reason:
+            answer["reason"] = self.reason
+        if self.model:
+            answer["model"] = self.model
+        return answer
+
+
+class Caller:
+    """Writes calls with the configured model, or without one says what is known. One per process; safe to share.
+
+    :param backend: used instead of the configured one.
+    """
+
+    def __init__(self, settings: Settings, *, backend: Backend | None = None) -> None:
+        self.settings = settings
+        self._backend = backend
+        self._looked = backend is not None
+
+    @property
+    def backend(self) -> Backend | None:
+        """The model in use, None without one. Looked for at the first use; loaded at the first request."""
+        if not self._looked:
+            self._backend = make_backend(self.settings)
+            self._looked = True
+        return self._backend
+
+    async def suggest(
+        self, task: str, candidates: Sequence[Candidate], *, context: str = "", steps: int = 1
+    ) -> Suggestion:
+        """The call for ``task``, or with ``steps`` > 1 a plan of up to so many calls, each after those it needs.
+
+        :raises ModelError: the model is unreachable, or answered nonsense twice.
+        :raises NotFound: the configured model is not installed.
+        """
+        if not candidates:
+            return Suggestion([], abstained=True, reason="There is no candidate tool to choose from.")
+        if self.backend is None:
+            self._looked = False  # one may be pulled while this process lives
+            return without_model(task, candidates)
+        return await _Run(self.backend, self.settings, task, list(candidates), context).suggest(max(steps, 1))
+
+    async def close(self) -> None:
+        """Unload the model."""
+        if self._backend is not None:
+            await self._backend.close()
+
+
+def without_model(task: str, candidates: Sequence[Candidate]) -> Suggestion:
+    """The best candidate by search score, with a skeleton of its call."""
+    ranked = sorted(candidates, key=lambda c: -c.score)
+    tool = ranked[0].tool
+    known = extract(task, tool.input_schema)
+    node = simplify_arguments(tool.input_schema)
+    missing = [n for n in node["required"] if n not in known]
+    ready = not missing and not node["properties"] and not _problems(known, tool.input_schema)
+    call = SuggestedCall(
+        tool_id=tool.tool_id,
+        arguments=known,
+        confidence=max(0.0, min(1.0, ranked[0].score)),
+        missing=missing,
+        # A model would weigh the optional arguments too: only a tool without any is ready unread.
+        ready=ready,
+        skeleton=None if ready else skeleton(tool.input_schema, known),
+    )
+    return Suggestion(
+        [call],
+        alternatives=[c.tool.tool_id for c in ranked[1:4]],
+        exemplars=ranked[0].exemplars,
+        reason=ENABLE_MODEL,
+    )
+
+
+@dataclass
+class _Choice:
+    tool: Tool | None
+    probability: float
+    known: bool
+    ranking: list[str]
+
+
+class _Run:
+    """One request: what every step of it shares."""
+
+    def __init__(
+        self, backend: Backend, settings: Settings, task: str, candidates: list[Candidate], context: str
+    ) -> None:
+        self.backend = backend
+        self.task, self.context = task, context
+        self.tools = [c.tool for c in candidates]
+        self.exemplars = [e for c in candidates for e in c.exemplars]
+        self.budget = int((settings.model_context - _ANSWER_TOKENS) * _CHARS_PER_TOKEN)
+        if backend.prefills:
+            self.budget = min(self.budget, prompt.DEFAULT_BUDGET)
+        else:
+            self.budget = max(self.budget, 4 * prompt.DEFAULT_BUDGET)
+        self.grounds = Grounds(task, context)
+        self.earlier: list[EarlierCall] = []
+        self.plan = False
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+
+    async def suggest(self, steps: int) -> Suggestion:
+        self.plan = steps > 1
+        calls: list[SuggestedCall] = []
+        alternatives: list[str] = []
+        reason = None
+        for step in range(1, steps + 1):
+            choice = await self.choose()
+            if step == 1:
+                alternatives = choice.ranking
+            if choice.tool is None:
+                reason = None if calls else _no_tool(choice)
+                break
+            call, problem = await self.fill(choice.tool, choice, str(step))
+            if call is None:
+                reason = problem
+                break
+            if any(c.tool_id == call.tool_id and c.arguments == call.arguments for c in calls):
+                break
+            calls.append(call)
+            self.earlier.append(EarlierCall(call.id, call.tool_id, call.arguments))
+        used = {c.tool_id for c in calls}
+        if calls and any(c.missing for c in calls) and reason is None:
+            names = ", ".join(dict.fromkeys(n for c in calls for n in c.missing))
+            reason = f"The task does not state: {names}."
+        return Suggestion(
+            calls,
+            alternatives=[a for a in alternatives if a not in used][:3],
+            exemplars=[e for e in self.exemplars if e.gold and e.gold[0].tool_id in used],
+            abstained=not calls,
+            reason=reason,
+            model=self.backend.name,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+        )
+
+    # -- phase 1: which tool
+
+    async def choose(self) -> _Choice:
+        names = prompt.labels(self.tools)
+        options = [*names, NONE]
+        if self.backend.prefills:
+            given = await self.ask(
+                prefix='{"name": "', grammar=constrain.choice_grammar(options), max_tokens=64, top=_TOP
+            )
+            written = next((o for o in options if given.text.startswith(o + '"')), NONE)
+        else:
+            given = await self.ask(schema=constrain.choice_schema(options), max_tokens=128, top=_TOP)
+            written = _name_in(given.text, options)
+        odds = choice_probabilities(given.tokens, options)
+        best = max(options, key=lambda o: (odds.get(o, 0.0), o == written)) if odds else written
+        ranking = sorted((n for n in names if odds.get(n, 0.0) > 0.01), key=lambda n: -odds[n])
+        by_name = dict(zip(names, self.tools, strict=True))
+        rest = [by_name[n].tool_id for n in (ranking or names) if n != best]
+        return _Choice(by_name.get(best), odds.get(best, 0.5), bool(odds), rest)
+
+    # -- phase 2: its arguments
+
+    async def fill(self, tool: Tool, choice: _Choice, id_: str) -> tuple[SuggestedCall | None, str | None]:
+        label = prompt.labels(self.tools)[self.tools.index(tool)]
+        node = simplify_arguments(tool.input_schema)
+        given = await self.arguments(tool, label, ())
+        answer = _read(given.text, label)
+        if answer is None and not given.complete:
+            answer = _read(_close(given.text), label)
+        draft = self.sift(answer, node)
+        problems = self.problems(draft[0], tool.input_schema, draft[1])
+        if answer is None or problems:
+            said = (
+                "; ".join(f"{p.path or 'arguments'}: {p.message}" for p in problems) or "that is not the JSON asked for"
+            )
+            again = [
+                {"role": "assistant", "content": (answer and prompt.dumps(answer)) or given.text[:1000]},
+                {
+                    "role": "user",
+                    "content": f"That call is not valid: {said[:600]}. Answer again with the corrected one.",
+                },
+            ]
+            given = await self.arguments(tool, label, again)
+            answer = _read(given.text, label) or _read(_close(given.text), label) or answer or {"arguments": {}}
+            draft = self.sift(answer, node)
+            draft = self.without_bad_options(draft[0], draft[1], node, tool.input_schema)
+            problems = self.problems(draft[0], tool.input_schema, draft[1])
+            if problems:
+                return None, (
+                    f"{tool.tool_id} fits, but no valid arguments came out: "
+                    + "; ".join(f"{p.path or 'arguments'}: {p.message}" for p in problems)[:300]
+                )
+        arguments, missing = draft
+        shares = [mean_probability(given.tokens)] if given.tokens else []
+        unsaid = [n for n in missing if n not in (answer or {}).get("missing", ())]
+        if self.backend.prefills and unsaid:
+            arguments, left, more = await self.ask_for_missing(tool, label, node, arguments, unsaid)
+            missing = [n for n in missing if n in left or n not in unsaid]
+            shares += more
+        known = choice.known and bool(shares)
+        confidence = choice.probability * min(shares) if known else 0.5
+        ready = not missing and not self.problems(arguments, tool.input_schema, [])
+        depends = sorted(references(arguments), key=int)
+        return (
+            SuggestedCall(
+                tool_id=tool.tool_id,
+                arguments=arguments,
+                confidence=confidence,
+                missing=missing,
+                ready=ready,
+                id=id_,
+                depends_on=depends,
+                skeleton=None if ready else skeleton(tool.input_schema, arguments),
+            ),
+            None,
+        )
+
+    async def arguments(self, tool: Tool, label: str, more: Sequence[dict[str, str]]) -> Generation:
+        refs = bool(self.earlier)
+        if self.backend.prefills:
+            start = f'{{"name": {prompt.dumps(label)}, "arguments":'
+            grammar = constrain.arguments_grammar(tool.input_schema, references=refs)
+            given = await self.ask(more, prefix=start, grammar=grammar)
+            return Generation(
+                start + given.text, given.tokens, given.complete, given.prompt_tokens, given.cached_tokens
+            )
+        return await self.ask(more, schema=constrain.call_schema(label, tool.input_schema, references=refs))
+
+    async def ask_for_missing(
+        self, tool: Tool, label: str, node: JsonObject, arguments: JsonObject, missing: list[str]
+    ) -> tuple[JsonObject, list[str], list[float]]:
+        """Ask for each required argument that was left out, by starting its member; keep what the request supports."""
+        left: list[str] = []
+        shares: list[float] = []
+        for index, name in enumerate(missing):
+            value: Any = None
+            if index < _ASKED_AGAIN:
+                so_far = prompt.dumps(arguments)[:-1] + (", " if arguments else "")
+                start = f'{{"name": {prompt.dumps(label)}, "arguments": {so_far}{prompt.dumps(name)}:'
+                grammar = constrain.value_grammar(tool.input_schema, name, references=bool(self.earlier))
+                given = await self.ask(prefix=start, grammar=grammar, max_tokens=160)
+                value = (_read(start + given.text + "}", label) or {}).get("arguments", {}).get(name)
+                if value is not None and self.supported(name, node["properties"].get(name, {}), value):
+                    trial = {**arguments, name: value}
+                    others = [m for m in missing if m != name and m not in trial]
+                    if not self.problems(trial, tool.input_schema, others):
+                        arguments = trial
+                        shares.append(mean_probability(given.tokens))
+                        continue
+            left.append(name)
+        return arguments, left, shares
+
+    def supported(self, name: str, node: JsonObject, value: Any) -> bool:
+        """Stricter than for what came unasked: a value that had to be coaxed out must show in the request."""
+        if is_placeholder(value) or invented(name, node, value, self.grounds) or not self.resolvable(value):
+            return False
+        return "enum" in node or isinstance(value, bool) or is_reference(value) or self.grounds.touches(value)
+
+    # -- checks
+
+    def sift(self, answer: JsonObject | None, node: JsonObject) -> tuple[JsonObject, list[str]]:
+        """Arguments without invented values and empty options; names of the required ones that are then absent."""
+        given = (answer or {}).get("arguments")
+        kept: JsonObject = {}
+        for name, value in given.items() if isinstance(given, dict) else ():
+            spec = node["properties"].get(name)
+            if spec is None:
+                if node["additionalProperties"] is False:
+                    continue
+                spec = node["additionalProperties"]
+            needed = name in node["required"]
+            if value is None and not needed:
+                continue
+            if needed and isinstance(value, str) and is_placeholder(value) and not self.grounds.states(value):
+                continue
+            if invented(name, spec, value, self.grounds) or not self.resolvable(value):
+                continue
+            if not needed and value in ("", [], {}) and value is not False:
+                continue
+            kept[name] = value
+        return kept, [n for n in node["required"] if n not in kept]
+
+    def resolvable(self, value: Any) -> bool:
+        """True if every reference in it is to an earlier call. A plan is acyclic because only those exist."""
+        return references(value) <= {c.id for c in self.earlier}
+
+    def without_bad_options(
+        self, arguments: JsonObject, missing: list[str], node: JsonObject, schema: JsonObject
+    ) -> tuple[JsonObject, list[str]]:
+        """Optional arguments that alone break the call are dropped."""
+        for name in [n for n in arguments if n not in node["required"]]:
+            rest = {k: v for k, v in arguments.items() if k != name}
+            if len(self.problems(rest, schema, missing)) < len(self.problems(arguments, schema, missing)):
+                arguments = rest
+        return arguments, missing
+
+    def problems(self, arguments: JsonObject, schema: JsonObject, absent: Sequence[str]) -> list[Problem]:
+        """What the tool's schema says against it, apart from arguments known to be absent and from references."""
+        by_reference = [n for n, v in arguments.items() if references(v)]
+        plain = {k: v for k, v in arguments.items() if k not in by_reference}
+        return _problems(plain, schema, {*absent, *by_reference})
+
+    async def ask(
+        self,
+        more: Sequence[dict[str, str]] = (),
+        *,
+        prefix: str = "",
+        grammar: str = "",
+        schema: JsonObject | None = None,
+        max_tokens: int = _ANSWER_TOKENS,
+        top: int = 0,
+    ) -> Generation:
+        """One generation over the rendered prompt; a prompt that proves too long is rendered shorter."""
+        for attempt in range(6):
+            messages = await asyncio.to_thread(self.rendered)
+            try:
+                given = await self.backend.generate(
+                    [*messages, *more],
+                    prefix=prefix,
+                    grammar=grammar,
+                    schema=schema,
+                    max_tokens=max_tokens,
+                    top=top or 1,
+                )
+                self.prompt_tokens += given.prompt_tokens
+                self.completion_tokens += given.completion_tokens
+                return given
+            except ContextOverflow as overflow:
+                if attempt == 5:
+                    raise
+                self.budget = int(self.budget * max(0.3, min(0.9, overflow.ratio * 0.8)))
+                self.exemplars = self.exemplars[: len(self.exemplars) // 2]
+        raise AssertionError("unreachable")
+
+    def rendered(self) -> list[dict[str, str]]:
+        return prompt.render(
+            self.task,
+            self.tools,
+            self.exemplars,
+            self.context,
+            earlier=self.earlier,
+            plan=self.plan,
+            budget=self.budget,
+        )
+
+
+def _problems(
+    arguments: JsonObject, schema: JsonObject, absent: set[str] | frozenset[str] = frozenset()
+) -> list[Problem]:
+    required = schema.get("required") if isinstance(schema, dict) else None
+    if absent and isinstance(required, list):
+        schema = {**schema, "required": [r for r in required if r not in absent]}
+    return validate(arguments, schema)
+
+
+def _no_tool(choice: _Choice) -> str:
+    sure = f" (P = {choice.probability:.2f})" if choice.known else ""
+    return f"None of the candidate tools does what is asked{sure}."
+
+
+def _name_in(text: str, options: Sequence[str]) -> str:
+    """The option an unconstrained answer names; ``none`` if it names nothing that exists."""
+    answer = constrain.parse_answer(text) or {}
+    name = str(answer.get("name", answer.get("tool", "")))
+    if name in options:
+        return name
+    folded = {o.casefold(): o for o in options}
+    if name.casefold() in folded:
+        return folded[name.casefold()]
+    named = [o for o in options if o != NONE and o in text]
+    return named[0] if len(named) == 1 else NONE
+
+
+def _read(text: str, label: str) -> JsonObject | None:
+    """``{"name", "arguments", "missing"?}`` from a model's text; None if there is no such object."""
+    answer = constrain.parse_answer(text)
+    if not isinstance(answer, dict):
+        return None
+    arguments = answer.get("arguments", answer.get("parameters"))
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return None
+    if not isinstance(arguments, dict):
+        return None
+    missing = answer.get("missing")
+    out: JsonObject = {"name": label, "arguments": arguments}
+    if isinstance(missing, list) and missing:
+        out["missing"] = [str(m) for m in missing]
+    return out
+
+
+def _close(text: str) -> str:
+    """JSON that broke off, cut back to the last whole member of its arguments and closed."""
+    start = text.find("{")
+    for end in range(len(text), start, -1):
+        if text[end - 1] not in '"}]0123456789el':
+            continue
+        for tail in ("}", "}}"):
+            try:
+                json.loads(text[start:end] + tail)
+            except (ValueError, RecursionError):
+                continue
+            return text[start:end] + tail
+    return text
+
+
+__all__ = [
+    "ENABLE_MODEL",
+    "Caller",
+    "Candidate",
+    "SuggestedCall",
+    "Suggestion",
+    "without_model",
+]
