@@ -67,22 +67,21 @@ class App:
 
     async def _call_tool(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams
-    ) -> dict[str, Any] | mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+    ) -> dict[str, Any]:
         if self.on_call is None or params.name not in _INPUTS:
             return await self._dispatch(ctx, params)
         started = time.perf_counter()
         outcome = "cancelled"
         try:
             result = await self._dispatch(ctx, params)
-            failed = result.get("isError") if isinstance(result, dict) else getattr(result, "is_error", False)
-            outcome = "error" if failed else "ok"
+            outcome = "error" if result.get("isError") else "ok"
             return result
         finally:
             self.on_call(params.name, outcome, time.perf_counter() - started)
 
     async def _dispatch(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams
-    ) -> dict[str, Any] | mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+    ) -> dict[str, Any]:
         arguments = dict(params.arguments or {})
         if params.name not in _INPUTS:
             return text_result(self._unknown_tool(params.name), is_error=True)
@@ -110,11 +109,11 @@ class App:
         ctx: ServerRequestContext[Any, Any],
         params: mcp_types.CallToolRequestParams,
         arguments: dict[str, Any],
-    ) -> dict[str, Any] | mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+    ) -> dict[str, Any]:
         on_progress: Callable[[float, float | None, str | None], Awaitable[None]] | None = None
         if ctx.meta and ctx.meta.get("progress_token") is not None:
             on_progress = ctx.session.report_progress
-        result = await self.engine.invoke(
+        result = await self.engine.invoke_raw(
             arguments["tool_id"],
             arguments.get("arguments", {}),
             timeout_s=arguments.get("timeout_s"),
@@ -123,7 +122,9 @@ class App:
             input_responses=params.input_responses,
             request_state=params.request_state,
         )
-        if isinstance(result, mcp_types.InputRequiredResult) and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        if result.setdefault("resultType", "complete") == "complete":
+            return result
+        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return text_result(
                 f"{arguments['tool_id']} asks the user for input before it goes on, which protocol "
                 f"{ctx.protocol_version} cannot carry. Use a client that speaks {MODERN_PROTOCOL_VERSIONS[-1]}.",

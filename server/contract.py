@@ -164,6 +164,7 @@ SUGGEST_OUTPUT: dict[str, Any] = {
                     "id": {"type": "string"},
                     "depends_on": {"type": "array", "items": {"type": "string"}},
                     "signature": {"type": "string"},
+                    "skeleton": {"type": "object", "description": "If not ready: the arguments with placeholders."},
                 },
                 "required": ["tool_id", "arguments", "confidence", "ready", "missing"],
             },

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +23,8 @@ from toolscout.server.find import compact_answer
 from toolscout.server.journal import Journal
 
 if TYPE_CHECKING:
-    import mcp_types
+    from mcp.shared.dispatcher import ProgressFnT
+    from mcp_types import CallToolResult, InputRequiredResult
 
     from toolscout.index.catalogue import Catalogue, Change
     from toolscout.index.search import Answer, SearchIndex
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from toolscout.server.invoke import Invoker
     from toolscout.server.pool import UpstreamPool
     from toolscout.settings import Settings
+
+    CallResult = CallToolResult | InputRequiredResult
 
 logger = logging.getLogger(__name__)
 
@@ -247,26 +250,32 @@ class Engine:
         self.journal.note("suggest", task, first, "abstained" if shaped["abstained"] else "ok", started)
         return shaped
 
-    async def invoke(
+    async def invoke(self, tool_id: str, arguments: dict[str, Any] | str, **options: Any) -> CallResult:
+        """`invoke_raw` with the result parsed, for callers in this process."""
+        from toolscout.server.pool import as_result
+
+        return as_result(tool_id.partition("/")[0], tool_id, await self.invoke_raw(tool_id, arguments, **options))
+
+    async def invoke_raw(
         self,
         tool_id: str,
         arguments: dict[str, Any] | str,
         *,
         timeout_s: float | None = None,
         dry_run: bool = False,
-        on_progress: Callable[[float, float | None, str | None], Awaitable[None]] | None = None,
+        on_progress: ProgressFnT | None = None,
         input_responses: dict[str, Any] | None = None,
         request_state: str | None = None,
-    ) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
+    ) -> dict[str, Any]:
         """``invoke`` of the contract: the upstream's result as it came, or a tool error that says what to correct."""
         started = time.perf_counter()
-        await self.loaded()
-        result = await self.invoker.invoke(
+        if self._index is None:
+            await self.loaded()
+        result = await self.invoker.invoke_raw(
             tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, on_progress=on_progress,
             input_responses=input_responses, request_state=request_state,
         )  # fmt: skip
-        failed = getattr(result, "is_error", False)
-        self.journal.note("invoke", "", tool_id, "error" if failed else "ok", started)
+        self.journal.note("invoke", "", tool_id, "error" if result.get("isError") else "ok", started)
         return result
 
     # --- servers -----------------------------------------------------------------------------------------------------
@@ -287,7 +296,7 @@ class Engine:
             await self.reindex()
         return change
 
-    async def reindex(self, progress: Callable[[int, int], None] | None = None) -> None:
+    async def reindex(self, progress: Callable[[str, int, int], None] | None = None) -> None:
         """Bring the index up to date with the catalogue; only new texts are embedded."""
         from toolscout.index.build import build_index
 
@@ -348,7 +357,7 @@ class Engine:
             fresh = SearchIndex.open(self.settings.index_dir, settings=self.settings)
             # The old one is not closed: a search may still be reading it. It goes when the last reference does.
             self._index, self._pointer = fresh, pointer
-            self.behind = describe_catalogue(len(fresh), fresh.server_count, self._names(fresh))
+            self.behind = describe_catalogue(len(fresh), fresh.meta.servers, self._names(fresh))
 
     def _names(self, index: SearchIndex) -> list[str]:
         configured = [name for name in self.servers.load() if index.get_server(name) is not None]

@@ -67,7 +67,7 @@ async def record(server: Server[Any]) -> dict[str, dict[str, Any]]:
             "capabilities": {},
             "clientInfo": {"name": "face", "version": __version__},
         }
-        questions = [("initialize", hello), ("tools/list", {}), ("ping", {})]
+        questions: list[tuple[str, dict[str, Any]]] = [("initialize", hello), ("tools/list", {}), ("ping", {})]
         for (method, _), result in zip(questions, await _ask(server, questions), strict=True):
             answers[method][version] = result
     for version in MODERN_PROTOCOL_VERSIONS:
