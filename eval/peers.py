@@ -52,9 +52,7 @@ def measure_peers(
     """
     from toolscout.eval.retrieval import readings
 
-    unknown = [name for name in names if name not in PEERS]
-    if unknown:
-        raise BadInput(f"There is no peer called {unknown[0]!r}.", f"Peers are {', '.join(PEERS)}.")
+    check_peers(names)
     rows = [row for row in calls if row.gold]
     results: JsonObject = {}
     for name in names:
@@ -75,6 +73,13 @@ def measure_peers(
             **peer.extra,
         }
     return results
+
+
+def check_peers(names: Sequence[str]) -> None:
+    """Raises BadInput for a peer that does not exist."""
+    for name in names:
+        if name not in PEERS:
+            raise BadInput(f"There is no peer called {name!r}.", f"Peers are {', '.join(PEERS)}.")
 
 
 def read_servers(paths: Sequence[Path]) -> dict[str, Server]:

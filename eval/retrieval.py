@@ -87,6 +87,9 @@ def measure_retrieval(
     its home is left alone. ``cache`` is a folder that keeps embeddings for later runs. Raises BadInput for files that
     do not fit together.
     """
+    from toolscout.eval.peers import check_peers, measure_peers, read_servers
+
+    check_peers(peers)
     settings = settings or Settings()
     calls = read_calls(files.calls, limit, seed)
     counter = make_counter(tokenizer)
@@ -111,8 +114,6 @@ def measure_retrieval(
             if cache is not None:
                 notes["index_seconds"] = "with cached embeddings"
             if peers:
-                from toolscout.eval.peers import measure_peers, read_servers
-
                 tools, servers = read_tools(files.tools), read_servers(files.servers)
                 result["peers"] = measure_peers(peers, tools, servers, calls, counter, say)
         finally:
