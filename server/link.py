@@ -156,6 +156,7 @@ async def open_link(
     marker: str,
     legacy: bool,
     on_process: Callable[[UpstreamProcess], None],
+    on_status: Callable[[int], None],
     on_tools_changed: Callable[[], None],
 ) -> AsyncIterator[Link]:
     """Start or reach the upstream and agree on a protocol version. ``config`` holds resolved values.
@@ -195,7 +196,7 @@ async def open_link(
     from toolscout.server.remote import connect
 
     async with (
-        connect(config, max_bytes=max_bytes, state=state) as dispatcher,
+        connect(config, max_bytes=max_bytes, state=state, on_status=on_status) as dispatcher,
         ClientSession(dispatcher=dispatcher, client_info=CLIENT, message_handler=on_message) as session,
     ):
         await negotiate(session, legacy=legacy or config.transport is Transport.SSE)

@@ -322,8 +322,13 @@ class PipeDispatcher:
         Raises NotSent, TooLarge, or MCPError: the upstream's own error, REQUEST_TIMEOUT, CONNECTION_CLOSED.
         """
         options: CallOptions = opts or {}
+        timeout = options.get("timeout")
         if not self._writable() and self._wait_writable is not None:
-            await self._wait_writable()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._wait_writable()
+            except TimeoutError:
+                raise _timed_out(method, timeout or 0) from None
         if self.closed.is_set():
             raise NotSent
         request_id = options.get("request_id")
@@ -349,7 +354,6 @@ class PipeDispatcher:
         try:
             if not self._write(_encode(message)):
                 raise NotSent
-            timeout = options.get("timeout")
             if timeout is not None:
                 timer = loop.call_later(timeout, self._settle, key, _timed_out(method, timeout))
             result = await future

@@ -99,6 +99,7 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._marker = ""
+        self._ended_by_us = False
 
     @classmethod
     async def start(
@@ -210,6 +211,7 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
             self._stdin.abort()
         try:
             if not await self._exit_within(grace):
+                self._ended_by_us = True
                 self._signal(signal.SIGTERM)
                 if not await self._exit_within(_TERM_GRACE):
                     self._kill()
@@ -227,7 +229,7 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
     def describe_exit(self) -> str:
         """How it ended, in words."""
         code = self.returncode
-        if code is None:
+        if code is None or self._ended_by_us:
             return "closed its output"
         if code < 0:
             with contextlib.suppress(ValueError):

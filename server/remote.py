@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ OAUTH_SECONDS = 300.0
 class _Bounded(httpx2.AsyncBaseTransport):
     """HTTP transport that refuses a JSON body above a limit while it arrives. Event streams are bounded per event."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, limit: int) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, limit: int, on_status: Callable[[int], None]) -> None:
         self._inner = inner
         self._limit = limit
+        self._on_status = on_status
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._inner.handle_async_request(request)
+        self._on_status(response.status_code)  # the SDK's own error does not say which it was
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
             response.stream = _BoundedStream(response.stream, self._limit)
@@ -60,8 +62,13 @@ class BodyTooLarge(httpx2.StreamError):
 
 
 @asynccontextmanager
-async def connect(config: UpstreamConfig, *, max_bytes: int, state: Path) -> AsyncIterator[JSONRPCDispatcher[Any]]:
-    """A dispatcher over the upstream's URL. ``state`` is the folder where OAuth tokens are kept."""
+async def connect(
+    config: UpstreamConfig, *, max_bytes: int, state: Path, on_status: Callable[[int], None]
+) -> AsyncIterator[JSONRPCDispatcher[Any]]:
+    """A dispatcher over the upstream's URL. ``state`` is the folder where OAuth tokens are kept.
+
+    ``on_status`` is told the HTTP status of every answer.
+    """
     auth = _auth(config, state)
     headers = dict(config.headers)
 
@@ -74,7 +81,9 @@ async def connect(config: UpstreamConfig, *, max_bytes: int, state: Path) -> Asy
             headers=headers,
             timeout=timeout or httpx2.Timeout(30.0, read=None),
             auth=auth,
-            transport=_Bounded(httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None)), max_bytes),
+            transport=_Bounded(
+                httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None)), max_bytes, on_status
+            ),
         )
 
     if config.transport is Transport.SSE:

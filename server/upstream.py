@@ -55,6 +55,16 @@ class Crashed(UpstreamError):
         self.sent = sent
 
 
+class Unauthorized(UpstreamError):
+    """A remote upstream wants other credentials than it got."""
+
+    def __init__(self, upstream: str, status: int) -> None:
+        super().__init__(
+            f"'{upstream}' does not let us in (HTTP status {status}).",
+            hint='Give it a key in "headers" or "auth", or set "auth": "oauth" to log in with the browser.',
+        )
+
+
 class Refused(UpstreamError):
     """The upstream answered with a JSON-RPC error. ``code`` and ``data`` are its own."""
 
@@ -104,12 +114,14 @@ class Upstream:
         self._keeper: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._process: UpstreamProcess | None = None
+        self._http_status = 0
         self._secrets: set[str] = set()
         self._transport = Transport.STDIO
         self._timeout: float | None = None
         self._legacy = False
         self._started_at = 0.0
         self._answered = False
+        self._counted: Link | None = None
         self._failures = 0
         self._retry_at = 0.0
         self._calls = self._failed_calls = self._starts = 0
@@ -190,6 +202,7 @@ class Upstream:
             try:
                 async with asyncio.timeout(seconds):
                     self._tools = await link.list_tools()
+                    self._answered = True
                     return self._tools
             except Exception as error:
                 failure = await self._explain(error, link, "tools/list", seconds)
@@ -273,6 +286,7 @@ class Upstream:
             ready: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
             self._stop = asyncio.Event()
             self._process = None
+            self._http_status = 0
             self._starts += 1
             keeper = self._keeper = asyncio.create_task(self._keep(config, legacy, ready))
             keeper.add_done_callback(_seen)
@@ -315,6 +329,7 @@ class Upstream:
                 marker=self._marker(),
                 legacy=legacy,
                 on_process=self._spawned,
+                on_status=self._http_answered,
                 on_tools_changed=self._tools_changed,
             ) as link:
                 ready.set_result(link)
@@ -333,6 +348,9 @@ class Upstream:
             if self._process is not None:
                 self._on_end(self._process)
 
+    def _http_answered(self, status: int) -> None:
+        self._http_status = status
+
     def _spawned(self, process: UpstreamProcess) -> None:
         self._process = process
         self._on_process(process)
@@ -344,14 +362,15 @@ class Upstream:
             self.link = None
         if transport is Transport.STDIO:
             self._give_slot(self)
-        if not wanted and not self._answered:
+        if not wanted and not self._answered and self._counted is not link:
+            self._counted = link
             how = self._process.describe_exit() if self._process is not None else "lost its connection"
             self._failed(UpstreamError(f"'{self.server_id}' {how}.{self._said()}"))
 
     def _failed(self, error: Exception) -> None:
         """Count a failure. The first restart is free, then the wait doubles."""
         self._last_error = str(error)
-        if isinstance(error, (NotFound, NotAllowed)):
+        if isinstance(error, (NotFound, NotAllowed, Unauthorized)):
             return  # a person has to act: waiting would not help, and would get in the way
         self._failures += 1
         if self._failures > 1:
@@ -415,9 +434,9 @@ class Upstream:
                 return Crashed(f"'{self.server_id}' has forgotten the session.", sent=False)
             if error.error.code == CONNECTION_CLOSED and (link.process is None or link.closed.is_set()):
                 cause = await self._gone(link)
-                if link.process is not None:
+                if link.process is not None and self._counted is not link:
+                    self._counted = link  # once for the process, not for every call it had
                     self._failed(UpstreamError(f"'{self.server_id}' {self._how()} during {what}."))
-                    self._answered = True  # counted here, not once more when the keeper ends
                 return Crashed(
                     f"'{self.server_id}' {self._how()}{f' ({cause})' if cause else ''} before it answered {what}."
                     f"{self._said()}",
@@ -458,7 +477,11 @@ class Upstream:
                 f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}",
                 hint="Try its command in a terminal.",
             )
+        if self._http_status in (401, 403):
+            return Unauthorized(self.server_id, self._http_status)
         reason = self._clean(_reason(error)) if error is not None else "it ended"
+        if self._http_status >= 400:
+            reason += f" (HTTP status {self._http_status})"
         hint = "" if self._process is not None else "Check its URL, its headers and the network."
         return UpstreamError(f"'{self.server_id}' could not be started: {reason}.{self._said()}", hint=hint)
 

@@ -1,0 +1,165 @@
+"""Broken and hostile upstreams, each a real process: one clear error, and everything else goes on serving."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from mcp_types import CallToolResult, InputRequiredResult
+
+from toolscout.errors import UpstreamError
+from toolscout.server.config import UpstreamConfig
+from toolscout.server.pool import UpstreamPool
+from toolscout.server.watchdog import marked_processes
+from toolscout.settings import Settings
+
+UPSTREAMS = Path(__file__).parent / "upstreams"
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def text(result: CallToolResult | InputRequiredResult) -> str:
+    assert isinstance(result, CallToolResult)
+    return "".join(getattr(block, "text", "") for block in result.content)
+
+
+def tiny(name: str, *args: str, env: dict[str, str] | None = None) -> UpstreamConfig:
+    return UpstreamConfig.stdio(name, sys.executable, ["-I", "-S", str(UPSTREAMS / "tiny.py"), *args], env)
+
+
+@pytest.fixture
+async def pool(settings: Settings) -> AsyncIterator[UpstreamPool]:
+    """One pool with every kind of trouble and a good upstream beside it, which must answer after each test."""
+    configs = {
+        "good": tiny("good"),
+        "bad": tiny("bad", env={"API_KEY": "${BAD_KEY:-plain}"}),
+        "hangs": tiny("hangs", "--start", "hang"),
+        "stubborn": tiny("stubborn", "--start", "stubborn"),
+        "crashes": tiny("crashes", "--start", "crash"),
+        "noisy": tiny("noisy", "--start", "noise"),
+        "mute": UpstreamConfig.stdio(
+            "mute", sys.executable, ["-I", "-S", "-c", "print('Welcome!'); input(); raise SystemExit(5)"]
+        ),
+        "closed": UpstreamConfig.stdio(
+            "closed", sys.executable, ["-I", "-S", "-c", "import os,time; os.close(1); time.sleep(60)"]
+        ),
+        "deaf": UpstreamConfig.stdio("deaf", sys.executable, ["-I", "-S", str(UPSTREAMS / "deaf.py")]),
+    }
+    changes = {"upstream_start_timeout": 1.5, "max_result_bytes": 1_000_000}
+    pool = UpstreamPool(settings.model_copy(update=changes), lambda: configs)
+    try:
+        yield pool
+        assert text(await pool.call("good", "echo", {"text": "still serving"})) == "still serving"
+    finally:
+        await pool.close()
+    assert marked_processes(pool.marker) == []
+
+
+@pytest.mark.parametrize("name", ["hangs", "stubborn"])
+async def test_hangs_at_start(pool: UpstreamPool, name: str) -> None:
+    with pytest.raises(UpstreamError, match=rf"'{name}' did not start within 1\.5 s"):
+        await pool.call(name, "echo", {})
+    assert marked_processes(pool.marker) == [], "the hung process is gone at once"
+
+
+async def test_crashes_at_start_and_says_why(pool: UpstreamPool) -> None:
+    with pytest.raises(UpstreamError, match="exited with status 1 while starting") as caught:
+        await pool.call("crashes", "echo", {})
+    assert "no such module: frobnicate" in str(caught.value)
+
+
+async def test_leaves_in_the_middle_of_the_handshake(pool: UpstreamPool) -> None:
+    with pytest.raises(UpstreamError, match="exited with status 5 while starting") as caught:
+        await pool.call("mute", "echo", {})
+    assert "Welcome!" in str(caught.value), "what it printed instead of protocol is shown"
+
+
+async def test_closes_its_stdout_but_lives_on(pool: UpstreamPool) -> None:
+    with pytest.raises(UpstreamError, match="closed its output while starting"):
+        await pool.call("closed", "echo", {})
+
+
+async def test_hangs_in_a_call(pool: UpstreamPool) -> None:
+    with pytest.raises(UpstreamError, match="did not answer 'hang' within"):
+        await pool.call("bad", "hang", {}, timeout=0.2)
+    assert text(await pool.call("bad", "echo", {"text": "fine"})) == "fine"
+
+
+async def test_crashes_in_a_call_and_is_restarted(pool: UpstreamPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BAD_KEY", "sekret/value+1")
+    hanging = asyncio.create_task(pool.call("bad", "hang", {}))
+    await pool.call("bad", "echo", {})
+    with pytest.raises(UpstreamError, match="exited with status 3 before it answered 'crash'") as caught:
+        await pool.call("bad", "crash", {})
+    assert "it all went wrong with [hidden]" in str(caught.value) and "sekret" not in str(caught.value)
+    assert "may have been carried out" in caught.value.hint
+    with pytest.raises(UpstreamError, match="before it answered 'hang'"):
+        await hanging
+    assert text(await pool.call("bad", "echo", {"text": "back"})) == "back"
+    assert "sekret" not in str(pool.status())
+
+
+async def test_crashing_in_every_call_leads_to_back_off(pool: UpstreamPool) -> None:
+    for _ in range(2):
+        with pytest.raises(UpstreamError, match="before it answered 'crash'"):
+            await pool.call("bad", "crash", {})
+    with pytest.raises(UpstreamError, match="failed 2 times in a row"):
+        await pool.call("bad", "echo", {})
+
+
+async def test_floods_stderr(pool: UpstreamPool) -> None:
+    assert text(await pool.call("bad", "flood", {"bytes": 100_000_000}, timeout=60)) == "flooded"
+    status = next(s for s in pool.status() if s.server_id == "bad")
+    assert 0 < len(status.stderr) <= 2000
+    assert text(await pool.call("bad", "echo", {"text": "fine"})) == "fine"
+
+
+async def test_prints_garbage_on_stdout(pool: UpstreamPool) -> None:
+    assert text(await pool.call("noisy", "echo", {"text": "ready"})) == "ready"
+    assert text(await pool.call("noisy", "noise", {})) == "after the noise"
+    assert text(await pool.call("noisy", "latin", {})) == "caf\ufffd"
+
+
+async def test_returns_50_megabytes(pool: UpstreamPool) -> None:
+    beside = asyncio.create_task(pool.call("bad", "sleep", {"seconds": 0.3}))
+    with pytest.raises(UpstreamError, match="answered 'big' with more than 1,000,000 bytes") as caught:
+        await pool.call("bad", "big", {"bytes": 50_000_000})
+    assert "TOOLSCOUT_MAX_RESULT_BYTES" in caught.value.hint
+    assert text(await beside) == "slept", "a call beside it is not hurt"
+    assert len(text(await pool.call("bad", "big", {"bytes": 900_000}))) == 900_000
+    assert next(s for s in pool.status() if s.server_id == "bad").starts == 1
+
+
+@linux
+@pytest.mark.parametrize("arguments", [{}, {"new_session": True}])
+async def test_a_grandchild_that_ignores_sigterm_goes_too(pool: UpstreamPool, arguments: dict[str, bool]) -> None:
+    grandchild = int(text(await pool.call("bad", "fork", arguments)))
+    assert grandchild in marked_processes(pool.marker)
+    await pool.stop("bad")
+    assert marked_processes(pool.marker) == []
+
+
+@linux
+async def test_a_grandchild_outliving_a_crashed_upstream_goes_too(pool: UpstreamPool) -> None:
+    await pool.call("bad", "fork", {})
+    with pytest.raises(UpstreamError):
+        await pool.call("bad", "crash", {})
+    await pool.call("bad", "echo", {})  # the restart has waited for the end of all that came before
+    assert len(marked_processes(pool.marker)) == 1
+
+
+async def test_an_answer_that_is_no_tool_result(pool: UpstreamPool) -> None:
+    with pytest.raises(UpstreamError, match="something that is no tool result"):
+        await pool.call("bad", "bad", {})
+
+
+async def test_never_reads_its_stdin(pool: UpstreamPool) -> None:
+    """Requests pile up in a pipe that nobody empties: callers time out, nothing blocks."""
+    await pool.call("deaf", "echo", {})
+    big = {"text": "x" * 300_000}
+    outcomes = await asyncio.gather(
+        *(pool.call("deaf", "echo", big, timeout=0.5) for _ in range(3)), return_exceptions=True
+    )
+    assert all(isinstance(o, UpstreamError) and "did not answer" in str(o) for o in outcomes), outcomes
