@@ -119,7 +119,7 @@ def apply_import(plan: ImportPlan, servers: ServersFile, *, keyring_service: str
                 if not secret.placeholder:
                     store_in_keyring(keyring_service, secret.reference, secret.value)
     for item in plan.additions:
-        servers.add(UpstreamConfig.parse(item.name, dict(item.config)), replace=False)
+        servers.add(UpstreamConfig.parse(item.name, dict(item.config)), overwrite=False)
     return [item.name for item in plan.additions]
 
 

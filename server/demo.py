@@ -1,0 +1,437 @@
+"""``toolscout demo``: the main job, shown by a real client on real servers.
+
+Everything happens in a temporary home. A FastMCP client starts ``toolscout serve`` over stdio, as Claude or Cursor
+would, and finds, suggests and invokes against the starter set. The demo passes only if what it shows really happened:
+every result is compared with what it must be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from toolscout.errors import ToolscoutError, UpstreamError
+from toolscout.settings import Settings
+
+if TYPE_CHECKING:
+    from fastmcp import Client
+    from rich.console import Console
+
+_SECONDS_A_STEP = 90.0
+_REPEATS = 20
+_CHARACTERS_A_TOKEN = 4
+_COMMITS = ("Add the greeting", "Say it in French too", "Fix the accent")
+_HEADLINE = "Herons return to the old canal"
+_PAGE = f"""<!doctype html><html><head><title>Canal news</title></head><body><article><h1>{_HEADLINE}</h1>
+<p>Three pairs of grey herons are nesting again beside the lock, for the first time in nineteen years.
+Volunteers had spent two winters clearing the reed beds.</p></article></body></html>"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was shown, whether it came out as it must, and how long it took."""
+
+    name: str
+    passed: bool
+    ms: float
+    detail: str = ""
+
+
+@dataclass
+class DemoResult:
+    """What happened. ``numbers``: times in ms, sizes in tokens (characters / 4)."""
+
+    steps: list[Step] = field(default_factory=list)
+    numbers: dict[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything that was shown really happened."""
+        return self.error is None and bool(self.steps) and all(step.passed for step in self.steps)
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as one JSON object."""
+        return {"passed": self.passed, **asdict(self)}
+
+
+def run_demo(*, quiet: bool = False) -> DemoResult:
+    """Run the demo; prints as it goes unless ``quiet``. Leaves nothing behind, neither files nor processes."""
+    with tempfile.TemporaryDirectory(prefix="toolscout-demo-", ignore_cleanup_errors=True) as folder:
+        demo = _Demo(Path(folder), _Screen(quiet))
+        return asyncio.run(demo.run())
+
+
+class _Screen:
+    """The demo's words on stdout: colours on a terminal, plain text in a pipe."""
+
+    def __init__(self, quiet: bool) -> None:
+        from rich.console import Console
+
+        self._console: Console = Console(highlight=False, quiet=quiet, soft_wrap=True)
+
+    def title(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print()
+        self._console.print(Text(text, style="bold"))
+
+    def line(self, label: str, text: str, ms: float | None = None, *, good: bool = True) -> None:
+        from rich.text import Text
+
+        took = (
+            "" if ms is None else f"{ms / 1000:.1f} s" if ms >= 1000 else f"{ms:.0f} ms" if ms >= 10 else f"{ms:.1f} ms"
+        )
+        line = Text.assemble(
+            ("  ✓ " if good else "  ✗ ", "green" if good else "bold red"),
+            (f"{label:<13}", "cyan"),
+            text,
+            (f"   {took}" if took else "", "dim"),
+        )
+        self._console.print(line)
+
+    def more(self, text: str) -> None:
+        from rich.text import Text
+
+        for row in text.split("\n"):
+            self._console.print(Text(" " * 17 + row, style="dim"))
+
+    def plain(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(text))
+
+
+class _Demo:
+    def __init__(self, folder: Path, screen: _Screen) -> None:
+        self.folder = folder
+        self.screen = screen
+        self.home = folder / "home"
+        self.log = folder / "server.log"
+        self.result = DemoResult()
+        self.definitions = 0
+
+    async def run(self) -> DemoResult:
+        self.screen.plain("Toolscout, live: a real MCP client, a real server, three real upstream servers behind it.")
+        self.screen.plain("No key, no account, no network but this machine's own; all in a temporary folder.")
+        try:
+            await self._first_start()
+            await self._session()
+        except (TimeoutError, ToolscoutError) as error:
+            text = error.sentence() if isinstance(error, ToolscoutError) else "a step took too long"
+            self._stop(text)
+        except Exception as error:  # the client raises what the server's end causes: the demo must end in a sentence
+            self._stop(f"{type(error).__name__}: {error}")
+        self._end()
+        return self.result
+
+    def _stop(self, why: str) -> None:
+        self.result.error = why
+        self.screen.line("stopped", why, good=False)
+        if self.log.is_file():
+            self.screen.more("\n".join(self.log.read_text("utf-8", "replace").splitlines()[-8:]))
+
+    def _done(self, name: str, passed: bool, started: float, detail: str, shown: str) -> None:
+        ms = (time.perf_counter() - started) * 1000
+        self.result.steps.append(Step(name, passed, round(ms, 2), detail))
+        self.screen.line(name.split(":")[-1], shown, ms, good=passed)
+
+    # --- acts --------------------------------------------------------------------------------------------------------
+
+    async def _first_start(self) -> None:
+        """Register the starter set in the temporary home. Here alone, fetch may read pages on this machine."""
+        from toolscout.server.config import ServersFile
+        from toolscout.server.engine import Engine
+        from toolscout.server.starter import STARTERS, register_starter
+
+        self.screen.title("First start: the servers that come with it are listed and indexed")
+        started = time.perf_counter()
+        settings = Settings(home=self.home, database="", starter=False)
+        self.home.mkdir(parents=True)
+        names = register_starter(ServersFile(settings.servers_file), extra_args={"fetch": ["--allow-private-ips"]})
+        missing = {s.name: why for s in STARTERS if (why := s.missing())}
+        if missing:
+            raise UpstreamError(
+                f"Not all of the starter set can run here: {', '.join(f'{n} ({w})' for n, w in missing.items())}.",
+                "Install what is missing and run it again.",
+            )
+        async with asyncio.timeout(_SECONDS_A_STEP), Engine(settings) as engine:
+            await asyncio.gather(*(engine.refresh_server(name, reindex=False) for name in names))
+            await engine.reindex()
+            tools = list(engine.catalogue.tools())
+        self.definitions = sum(
+            _tokens({"name": t.name, "description": t.description, "inputSchema": t.input_schema}) for t in tools
+        )
+        counts = [f"{name} {sum(t.server_id == name for t in tools)}" for name in names]
+        good = all(any(t.server_id == name for t in tools) for name in names)
+        self._done("start:registered", good, started, f"{len(tools)} tools", f"{len(tools)} tools: {', '.join(counts)}")
+
+    async def _session(self) -> None:
+        from fastmcp import Client
+        from fastmcp.client.transports import StdioTransport
+
+        kept = ("TOOLSCOUT_MODEL", "TOOLSCOUT_ENCODER")  # what belongs to the user's own home and catalogue stays out
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TOOLSCOUT_") or k.startswith(kept)}
+        env["TOOLSCOUT_HOME"] = str(self.home)
+        transport = StdioTransport(
+            sys.executable, ["-m", "toolscout", "serve"], env=env, keep_alive=False, log_file=self.log
+        )
+        self.screen.title("A client starts the server, as Claude or Cursor would")
+        started = time.perf_counter()
+        async with asyncio.timeout(4 * _SECONDS_A_STEP), Client(transport, init_timeout=_SECONDS_A_STEP) as client:
+            tools = await client.list_tools()
+            names = [tool.name for tool in tools]
+            self.result.numbers["cold_start_ms"] = round((time.perf_counter() - started) * 1000, 1)
+            good = names == ["find_tools", "suggest_call", "invoke"]
+            self._done("start:tools/list", good, started, ", ".join(names), f"{', '.join(names)}: that is all it sees")
+            own = sum(
+                _tokens({"name": t.name, "description": t.description, "inputSchema": t.input_schema}) for t in tools
+            )
+            self.result.numbers |= {"definitions_tokens": own, "starter_definitions_tokens": self.definitions}
+            await self._time(client)
+            await self._git(client)
+            with _website(self.folder / "site") as url:
+                await self._fetch(client, url)
+            await self._mistake(client)
+            await self._nothing(client)
+            await self._measure(client)
+
+    async def _time(self, client: Client[Any]) -> None:
+        ask = "What time is it in Tokyo when it is 14:30 in Paris?"
+        self.screen.title(f"“{ask}”")
+        arguments = {"source_timezone": "Europe/Paris", "time": "14:30", "target_timezone": "Asia/Tokyo"}
+        await self._find(client, "time", ask, "time/convert_time")
+        await self._suggest(client, ask, "time/convert_time", arguments)
+        now = datetime.now(ZoneInfo("Europe/Paris"))
+        there = now.replace(hour=14, minute=30).astimezone(ZoneInfo("Asia/Tokyo"))
+        await self._invoke(
+            client, "time", "time/convert_time", arguments, [f"T{there:%H:%M}"], lambda _: f"{there:%H:%M} in Tokyo"
+        )
+
+    async def _git(self, client: Client[Any]) -> None:
+        repository = _repository(self.folder / "repository")
+        self.screen.title("“Which commits were made in this repository lately?”")
+        await self._find(client, "git", "show the latest commits of a git repository", "git/git_log")
+        await self._invoke(
+            client, "git", "git/git_log", {"repo_path": str(repository), "max_count": 3}, list(_COMMITS),
+            lambda _: " · ".join(reversed(_COMMITS)),
+        )  # fmt: skip
+
+    async def _fetch(self, client: Client[Any], url: str) -> None:
+        self.screen.title("“Read this page to me”")
+        await self._find(client, "fetch", f"read the web page {url} as text", "fetch/fetch")
+        await self._invoke(
+            client, "fetch", "fetch/fetch", {"url": url}, ["grey herons", "nineteen years"],
+            lambda text: _around(text, "grey herons"),
+        )  # fmt: skip
+
+    async def _mistake(self, client: Client[Any]) -> None:
+        """A wrong call comes back with what is needed to correct it."""
+        self.screen.title("A model gets an argument wrong")
+        started = time.perf_counter()
+        wrong = {"from_timezone": "Europe/Paris", "time": "14:30", "target_timezone": "Asia/Tokyo"}
+        _, text, failed = await _call(client, "invoke", {"tool_id": "time/convert_time", "arguments": wrong})
+        good = failed and "source_timezone" in text
+        line = next((row for row in text.split("\n") if "source_timezone" in row), text[:120])
+        self._done("mistake:refused", good, started, line, _short(line))
+
+    async def _nothing(self, client: Client[Any]) -> None:
+        ask = "book a table for two at an Italian restaurant tonight"
+        self.screen.title(f"“{ask[0].upper()}{ask[1:]}”")
+        started = time.perf_counter()
+        answer, _, _ = await _call(client, "find_tools", {"query": ask})
+        good = bool(answer.get("no_match")) and not answer.get("tools")
+        shown = "no tool here does this, and none is offered" if good else "a tool was offered"
+        self._done("nothing:find_tools", good, started, json.dumps(answer)[:200], shown)
+
+    async def _measure(self, client: Client[Any]) -> None:
+        """Medians of warm calls, timed at the client."""
+        self.screen.title("Measured at the client, warm")
+        queries = (
+            "convert a time between zones",
+            "list branches of a repository",
+            "download a web page",
+            "stage files",
+        )
+        call = {"tool_id": "time/get_current_time", "arguments": {"timezone": "Asia/Tokyo"}}
+        finds, invokes, answers = [], [], []
+        for number in range(_REPEATS):
+            started = time.perf_counter()
+            answer, _, _ = await _call(client, "find_tools", {"query": queries[number % len(queries)]})
+            finds.append((time.perf_counter() - started) * 1000)
+            answers.append(_tokens(answer))
+            started = time.perf_counter()
+            _, text, failed = await _call(client, "invoke", call)
+            invokes.append((time.perf_counter() - started) * 1000)
+            if failed:
+                raise UpstreamError(f"A repeated call failed: {text[:200]}")
+        numbers = self.result.numbers
+        numbers["find_ms_median"] = round(statistics.median(finds), 2)
+        numbers["invoke_ms_median"] = round(statistics.median(invokes), 2)
+        numbers["answer_tokens_median"] = statistics.median(answers)
+        self.screen.line("find_tools", f"median of {_REPEATS}", numbers["find_ms_median"])
+        self.screen.line(
+            "invoke", f"median of {_REPEATS}, through to the upstream and back", numbers["invoke_ms_median"]
+        )
+
+    # --- the three tools ---------------------------------------------------------------------------------------------
+
+    async def _find(self, client: Client[Any], scene: str, query: str, expected: str) -> None:
+        started = time.perf_counter()
+        answer, text, failed = await _call(client, "find_tools", {"query": query})
+        ids = [tool["tool_id"] for tool in answer.get("tools", ())]
+        good = not failed and ids[:1] == [expected]
+        first = answer["tools"][0] if ids else {}
+        shown = f"{ids[0]}({first.get('signature', '')})" if ids else _short(text)
+        self._done(f"{scene}:find_tools", good, started, ", ".join(ids), _short(shown))
+
+    async def _suggest(self, client: Client[Any], task: str, expected: str, right: dict[str, Any]) -> None:
+        """Shown as it comes: a small model may write a wrong value, which is said and not hidden."""
+        started = time.perf_counter()
+        answer, text, failed = await _call(client, "suggest_call", {"task": task, "tool_ids": [expected]})
+        calls = answer.get("calls") or []
+        call: dict[str, Any] = calls[0] if calls else {}
+        model = answer.get("model")
+        good = not failed and call.get("tool_id") == expected and isinstance(call.get("arguments"), dict)
+        shown = json.dumps(call.get("arguments"), ensure_ascii=False) if call else _short(answer.get("reason") or text)
+        self._done("time:suggest_call", good, started, shown, _short(shown))
+        if not good:
+            return
+        if not model:
+            missing = ", ".join(call.get("missing") or ()) or "nothing"
+            self.screen.more(f"no model is installed: the tool and what it needs ({missing}); see toolscout model list")
+        elif call["arguments"] == right:
+            self.screen.more(f"written by {model} under the tool's schema, and right")
+        else:
+            self.screen.more(
+                f"written by {model} under the tool's schema: valid, but a value is wrong; bigger ones do better"
+            )
+
+    async def _invoke(
+        self,
+        client: Client[Any],
+        scene: str,
+        tool_id: str,
+        arguments: dict[str, Any],
+        expected: list[str],
+        show: Callable[[str], str],
+    ) -> None:
+        started = time.perf_counter()
+        _, text, failed = await _call(client, "invoke", {"tool_id": tool_id, "arguments": arguments})
+        good = not failed and all(part in text for part in expected)
+        self._done(f"{scene}:invoke", good, started, text[:200], _short(show(text) if good else text))
+
+    def _end(self) -> None:
+        result, numbers = self.result, self.result.numbers
+        if "find_ms_median" in numbers:
+            self.screen.title("What the agent's context holds (tokens, counted as characters / 4)")
+            tools, own = numbers["starter_definitions_tokens"], numbers["definitions_tokens"]
+            self.screen.plain(
+                f"    with the {len(_of(result, 'registered'))} servers side by side   {tools:>7,.0f}  every tool, always"
+            )
+            answer = numbers["answer_tokens_median"]
+            self.screen.plain(
+                f"    with Toolscout                {own:>7,.0f}  and about {answer:,.0f} for each search"
+            )
+            verdict = "less" if own + answer < tools else "more"
+            self.screen.plain(
+                f"    With so few tools that is {verdict}; it stays {own:,.0f} when thousands of tools are behind it."
+            )
+        self.screen.plain("")
+        if result.passed:
+            self.screen.plain(f"Everything above really happened: {len(result.steps)} checks passed.")
+            self.screen.plain("Next: toolscout import, then toolscout connect claude (or cursor, vscode, codex, ...).")
+        else:
+            failed = [step.name for step in result.steps if not step.passed]
+            self.screen.plain(f"The demo failed{': ' + ', '.join(failed) if failed else ''}. Run: toolscout doctor")
+
+
+def _of(result: DemoResult, name: str) -> list[str]:
+    from toolscout.server.starter import STARTERS
+
+    return [s.name for s in STARTERS] if any(name in step.name for step in result.steps) else []
+
+
+async def _call(client: Client[Any], tool: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], str, bool]:
+    """Structured answer, text and whether it is an error, of one call at the client."""
+    async with asyncio.timeout(_SECONDS_A_STEP):
+        result = await client.call_tool(tool, arguments, raise_on_error=False)
+    text = "\n".join(str(getattr(block, "text", "")) for block in result.content)
+    return result.structured_content or {}, text, result.is_error
+
+
+def _tokens(value: Any) -> int:
+    return -(-len(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) // _CHARACTERS_A_TOKEN)
+
+
+def _short(text: str, most: int = 110) -> str:
+    text = re.sub(r"\s+", " ", text).strip()
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _around(text: str, word: str) -> str:
+    sentence = next((s for s in re.split(r"(?<=[.!?])\s+|\n", text) if word in s), text)
+    return f"“{sentence.strip()}”"
+
+
+def _repository(folder: Path) -> Path:
+    """A Git repository with three commits. Raises UpstreamError if git cannot make it."""
+    git = shutil.which("git") or "git"
+    folder.mkdir()
+    env = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("GIT_")},
+        "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.com",
+        "GIT_COMMITTER_NAME": "Ada", "GIT_COMMITTER_EMAIL": "ada@example.com",
+    }  # fmt: skip
+    commands = [["init", "--quiet"]]
+    for number, message in enumerate(_COMMITS):
+        commands += [
+            ["add", "."],
+            ["commit", "--quiet", "--allow-empty", "-m", message, f"--date=2026-01-0{number + 1}T12:00:00Z"],
+        ]
+    for number, words in enumerate(commands):
+        (folder / "greeting.txt").write_text(f"hello {number}\n")
+        done = subprocess.run([git, *words], cwd=folder, env=env, capture_output=True, text=True)
+        if done.returncode:
+            raise UpstreamError(f"git {words[0]} failed: {done.stderr.strip()[:200]}")
+    return folder
+
+
+@contextlib.contextmanager
+def _website(folder: Path) -> Iterator[str]:
+    """One page on a loopback port of its own; its URL."""
+    folder.mkdir()
+    (folder / "news.html").write_text(_PAGE, "utf-8")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(folder))
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/news.html"
+        finally:
+            server.shutdown()
+            thread.join()

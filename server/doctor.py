@@ -1,0 +1,290 @@
+"""``toolscout doctor``: what works here, what does not, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import importlib.util
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from toolscout.errors import StorageError, ToolscoutError
+from toolscout.server.secrets import MissingSecret
+
+if TYPE_CHECKING:
+    from toolscout.server.config import UpstreamConfig
+    from toolscout.server.pool import UpstreamPool
+    from toolscout.settings import Settings
+
+Progress = Callable[[float, float | None], None]
+Status = Literal["ok", "warn", "fail"]
+
+_PACKAGES = ("fastmcp", "mcp", "faiss-cpu", "onnxruntime", "tokenizers", "sqlmodel", "jsonschema-rs")
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the diagnosis. ``fail`` means broken; ``warn`` works, but less well than it could."""
+
+    name: str
+    status: Status
+    detail: str
+    fix: str = ""
+    seconds: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields that say something."""
+        return {key: value for key, value in asdict(self).items() if value not in (None, "")}
+
+
+async def examine(
+    settings: Settings, *, upstreams: bool = True, progress: Progress = lambda done, total: None
+) -> list[Check]:
+    """All checks, in the order in which a person would fix things. Starts each configured upstream once."""
+    checks = [_python(), _packages(), _home(settings)]
+    progress(1, None)
+    checks += [await asyncio.to_thread(_encoder, settings), await asyncio.to_thread(_catalogue, settings)]
+    checks.append(await asyncio.to_thread(_index, settings))
+    checks += await _upstreams(settings, upstreams, progress)
+    checks.append(await asyncio.to_thread(_model, settings))
+    return checks
+
+
+def _failed(name: str, error: ToolscoutError, fix: str = "") -> Check:
+    return Check(name, "fail", str(error), error.hint or fix)
+
+
+def _python() -> Check:
+    from toolscout import __version__
+
+    where = f"toolscout {__version__}, Python {platform.python_version()} ({sys.executable}), {platform.platform()}"
+    return Check("installation", "ok", where)
+
+
+def _packages() -> Check:
+    versions, missing = [], []
+    for name in _PACKAGES:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    if "faiss-cpu" in missing and importlib.util.find_spec("faiss"):
+        missing.remove("faiss-cpu")  # faiss-gpu, or a build of the user's own
+    if missing:
+        return Check("packages", "fail", f"missing: {', '.join(missing)}", "Run: pip install --upgrade toolscout")
+    return Check("packages", "ok", ", ".join(versions))
+
+
+def _home(settings: Settings) -> Check:
+    home = settings.home
+    probe = home / f".doctor-{time.time_ns()}"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        return Check("home", "fail", f"{home} cannot be written: {error.strerror}.", "Set TOOLSCOUT_HOME elsewhere.")
+    free = shutil.disk_usage(home).free
+    if free < 200 * 1024 * 1024:
+        return Check("home", "warn", f"{home}: only {free / 1e6:,.0f} MB free", "Make room on that disk.")
+    return Check("home", "ok", str(home))
+
+
+def _encoder(settings: Settings) -> Check:
+    if settings.encoder.startswith(("st:", "openai:")):
+        return Check("encoder", "ok", f"{settings.encoder} (not the embedded one; nothing to verify)")
+    from toolscout.index.asset import DEFAULT_ENCODER, encoders_folder, verify
+
+    custom = settings.encoder not in ("", "default")
+    folder = Path(settings.encoder).expanduser() if custom else encoders_folder() / DEFAULT_ENCODER
+    started = time.perf_counter()
+    try:
+        card = verify(folder)
+    except ToolscoutError as error:
+        return _failed("encoder", error, "Run: pip install --force-reinstall toolscout")
+    return Check("encoder", "ok", f"{card.name}, files as their SHA-256 says", seconds=time.perf_counter() - started)
+
+
+def _catalogue(settings: Settings) -> Check:
+    url = settings.database_url
+    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+        return Check("catalogue", "ok", "not made yet: the first start makes it")
+    from toolscout.index.catalogue import Catalogue
+
+    started = time.perf_counter()
+    try:
+        with Catalogue(url) as catalogue:
+            found = catalogue.stats()
+    except ToolscoutError as error:
+        return _failed("catalogue", error, "Put a good copy of the file back, or move it away and start anew.")
+    numbers = ", ".join(f"{found[key]:,} {key}" for key in ("servers", "tools") if isinstance(found.get(key), int))
+    return Check("catalogue", "ok", numbers or "opens", seconds=time.perf_counter() - started)
+
+
+def _index(settings: Settings) -> Check:
+    if not (settings.index_dir / "CURRENT").exists():
+        fresh = settings.starter and not settings.servers_file.exists()
+        if fresh:
+            return Check("index", "ok", "not made yet: the first start makes it")
+        return Check("index", "warn", "there is none, so nothing can be found", "Run: toolscout index build")
+    from toolscout.index.catalogue import Catalogue
+    from toolscout.index.search import SearchIndex
+
+    started = time.perf_counter()
+    try:
+        index = SearchIndex.open(settings.index_dir, settings=settings)
+    except ToolscoutError as error:
+        return _failed("index", error, "Run: toolscout index build")
+    try:
+        with Catalogue(settings.database_url) as catalogue:
+            behind = catalogue.revision - index.revision
+        tools = len(index)
+    except StorageError as error:
+        return Check("index", "warn", f"opens; how fresh it is cannot be told: {error}", error.hint)
+    finally:
+        index.close()
+    seconds = time.perf_counter() - started
+    if behind:
+        return Check(
+            "index", "warn", f"{tools:,} tools, older than the catalogue", "Run: toolscout index build", seconds
+        )
+    return Check("index", "ok", f"{tools:,} tools, up to date", seconds=seconds)
+
+
+async def _upstreams(settings: Settings, start: bool, progress: Progress) -> list[Check]:
+    from toolscout.server.config import ServersFile
+
+    file = ServersFile(settings.servers_file)
+    try:
+        configured = file.load()
+    except ToolscoutError as error:
+        return [_failed("servers", error)]
+    checks = [
+        Check(f"server {name}", "fail", why, f"Correct it in {file.path}, or: toolscout remove {name}")
+        for name, why in file.problems.items()
+    ]
+    if not configured:
+        if settings.starter and not settings.servers_file.exists():
+            return [*checks, Check("servers", "ok", "none yet: the first start registers the starter set")]
+        return [*checks, Check("servers", "warn", "none is configured", "Run: toolscout import, or toolscout add")]
+    if not start:
+        return checks + [
+            _before_start(config) or Check(f"server {n}", "ok", "configured") for n, config in configured.items()
+        ]
+    from toolscout.server.pool import UpstreamPool
+
+    gate, done = asyncio.Semaphore(_AT_ONCE), 0
+    async with UpstreamPool(settings, file.load) as pool:
+
+        async def one(config: UpstreamConfig) -> Check:
+            nonlocal done
+            async with gate:
+                check = _before_start(config) or await _start(pool, config)
+            done += 1
+            progress(done, len(configured))
+            return check
+
+        return checks + list(await asyncio.gather(*(one(config) for config in configured.values())))
+
+
+def _before_start(config: UpstreamConfig) -> Check | None:
+    """What can be said of an upstream without starting it, if that settles it."""
+    name = f"server {config.name}"
+    if config.disabled:
+        return Check(name, "warn", "disabled in mcp.json", 'Delete its "disabled" there to use it.')
+    if not config.command or config.references():
+        return None
+    path = config.env.get("PATH")
+    if shutil.which(config.command, path=path) is None:
+        return Check(name, "fail", f"{config.command} is not on the PATH.", _install_hint(config.command))
+    return None
+
+
+def _install_hint(command: str) -> str:
+    name = Path(command).name
+    if name in ("npx", "npm", "node"):
+        return "Install Node.js: https://nodejs.org"
+    if name in ("uvx", "uv"):
+        return "Run: pip install uv"
+    if name in ("docker", "podman"):
+        return f"Install {name} and start it."
+    if "/" in command or "\\" in command:
+        return "The program has moved: add the server again (the starter set: toolscout add starter)."
+    return f"Install {name}, or give its full path in mcp.json."
+
+
+async def _start(pool: UpstreamPool, config: UpstreamConfig) -> Check:
+    name = f"server {config.name}"
+    started = time.perf_counter()
+    try:
+        _, tools = await pool.list_tools(config.name, fresh=True)
+    except MissingSecret as error:
+        return Check(name, "fail", f"{', '.join(error.names)} not set", error.hint)
+    except ToolscoutError as error:
+        return Check(name, "fail", str(error), error.hint or _start_hint(config), time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    if not tools:
+        return Check(
+            name, "warn", "starts, but lists no tools", "It may want configuration; see its own pages.", seconds
+        )
+    return Check(name, "ok", f"{len(tools)} tools", seconds=seconds)
+
+
+def _start_hint(config: UpstreamConfig) -> str:
+    if config.url:
+        return f"Check the address and whether it answers: {config.url.partition('?')[0]}"
+    if "--from" in config.args and "--with" not in config.args:
+        return "If it was written for an older MCP SDK: toolscout add pypi:PACKAGE --with 'mcp<2' --replace"
+    return f"Run its command by hand to see what it says: {config.command}"
+
+
+def _model(settings: Settings) -> Check:
+    if settings.model_url:
+        return _endpoint(settings)
+    from toolscout.server.models import ModelStore
+
+    try:
+        model = ModelStore(settings).resolve()
+    except ToolscoutError as error:
+        return _failed("model", error)
+    if model is None:
+        detail = "none: suggest shows the best tool and an empty call"
+        return Check(
+            "model", "warn", detail, "Run: toolscout model pull smollm2-135m, and pip install 'toolscout[local]'"
+        )
+    if importlib.util.find_spec("xllamacpp") is None:
+        return Check("model", "warn", f"{model.name} cannot be run here", "Run: pip install 'toolscout[local]'")
+    return Check("model", "ok", f"{model.name} ({model.size / 1e6:,.0f} MB), in this process")
+
+
+def _endpoint(settings: Settings) -> Check:
+    import httpx
+
+    url = settings.model_url.rstrip("/") + "/models"
+    headers = {"Authorization": f"Bearer {settings.model_key}"} if settings.model_key else {}
+    started = time.perf_counter()
+    try:
+        answer = httpx.get(url, headers=headers, timeout=10)
+        answer.raise_for_status()
+        names = [str(m.get("id")) for m in answer.json().get("data", [])]
+    except httpx.HTTPStatusError as error:
+        code = error.response.status_code
+        fix = "Check TOOLSCOUT_MODEL_KEY." if code in (401, 403) else "Check TOOLSCOUT_MODEL_URL (it ends in /v1)."
+        return Check("model", "fail", f"{url} answered {code}.", fix)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, AttributeError) as error:
+        return Check(
+            "model", "fail", f"{url} does not answer as expected: {error}.", "Start it, or check TOOLSCOUT_MODEL_URL."
+        )
+    seconds = time.perf_counter() - started
+    if settings.model and names and settings.model not in names:
+        return Check("model", "fail", f"{url} has no {settings.model}.", f"It has: {', '.join(names[:5])}", seconds)
+    return Check(
+        "model", "ok", f"{settings.model or (names or ['a model'])[0]} at {settings.model_url}", seconds=seconds
+    )

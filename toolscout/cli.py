@@ -1,0 +1,146 @@
+"""The command line. Thin: a command's own imports happen when it runs, so that ``--help`` and ``list`` are quick."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from toolscout.commands import catalog, connecting, health, models, servers, use
+from toolscout.errors import BadInput, ToolscoutError
+
+HELP = """Toolscout: the one MCP server that finds, writes and makes the calls to all the others."""
+
+EXIT_CODES = {
+    0: "done",
+    1: "something failed that has no code of its own; a check of doctor or demo failed; you declined",
+    2: "bad input: an unknown option or command, a malformed file, unusable values",
+    3: "not found: no such tool, server, file or model; find and suggest: no tool fits",
+    4: "arguments that do not match the tool's schema",
+    5: "an upstream server failed, or the tool reported an error",
+    6: "the model is missing, unreachable or answered nonsense",
+    7: "refused on purpose: needs approval, a key, or a hash does not match",
+    8: "the catalogue, the index or a file cannot be read or written",
+    130: "interrupted with Ctrl-C",
+    141: "the reader of the output went away",
+}
+
+app = typer.Typer(
+    name="toolscout", help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from toolscout import __version__
+
+        print(f"toolscout {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options that come before a command."""
+
+
+for _name, _command, _short in (
+    ("serve", health.serve, "Run the MCP server (stdio, or --http)."),
+    ("demo", health.demo, "Show the main job on real servers."),
+    ("import", servers.import_servers, "Take over your clients' servers."),
+    ("connect", connecting.connect, "Add Toolscout to a client, or undo it."),
+    ("add", servers.add, "Add a server."),
+    ("remove", servers.remove, "Remove servers."),
+    ("list", servers.list_servers, "List the configured servers."),
+    ("review", servers.review, "Approve or block tools."),
+    ("doctor", health.doctor, "Check everything, say what to do."),
+    ("find", use.find, "Find tools for what you want to do."),
+    ("suggest", use.suggest, "Write the call for a task."),
+    ("invoke", use.invoke, "Call a tool."),
+):
+    app.command(_name, short_help=_short)(_command)
+app.add_typer(catalog.app, name="catalog")
+app.add_typer(catalog.index_app, name="index")
+app.add_typer(models.app, name="model")
+
+
+@app.command(
+    "eval",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    help="Measure: retrieval, calls. See: toolscout eval --help",
+)
+def evaluate(context: typer.Context) -> None:
+    """Hand everything on to the evaluation's own command line, imported only now."""
+    from toolscout.eval.cli import app as evaluation
+
+    code = evaluation(args=list(context.args), prog_name="toolscout eval", standalone_mode=False)
+    if isinstance(code, int) and code:
+        raise typer.Exit(code)
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0, or a code of `EXIT_CODES` after one clear sentence on stderr."""
+    code = execute(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(code)
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. Expected failures become a sentence on stderr (or JSON with ``--json``)."""
+    try:
+        result = app(args=list(arguments), prog_name="toolscout", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except ToolscoutError as error:
+        _report(error, arguments)
+        return error.exit_code
+    except (KeyboardInterrupt, EOFError):
+        return 130
+    except typer.Abort as abort:
+        interrupted = isinstance(abort.__cause__ or abort.__context__, KeyboardInterrupt)
+        return 130 if interrupted else 1
+    except BrokenPipeError:
+        # What is still buffered cannot be written: without this, Python would complain when it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # Typer's own usage errors
+        if usage is None:
+            return _unexpected(error)
+        text = usage()
+        if text.startswith("Usage:"):  # nothing was asked: the help is the answer
+            print(text, file=sys.stderr)
+        else:
+            _report(BadInput(text, _usage_hint(error)), arguments)
+        return int(getattr(error, "exit_code", BadInput.exit_code))
+
+
+def _unexpected(error: Exception) -> int:
+    """A fault of ours: one line for people, the traceback for those who ask."""
+    if os.environ.get("TOOLSCOUT_DEBUG"):
+        raise error
+    text = f"{type(error).__name__}: {error}".strip().split("\n")[0]
+    print(f"toolscout: something unexpected went wrong: {text}", file=sys.stderr)
+    print("This is a fault in Toolscout. Run it again with TOOLSCOUT_DEBUG=1 to see where.", file=sys.stderr)
+    return 1
+
+
+def _usage_hint(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", "toolscout") if context is not None else "toolscout"
+    return f"See: {path} --help"
+
+
+def _report(error: ToolscoutError, arguments: Sequence[str]) -> None:
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" in own:
+        failure = {"error": str(error), "hint": error.hint, "exit_code": error.exit_code}
+        print(json.dumps(failure, ensure_ascii=False))
+        sys.stdout.flush()
+    print(f"toolscout: {error.sentence()}", file=sys.stderr)

@@ -1,0 +1,140 @@
+"""``catalog`` and ``index``: fill the catalogue from files, write it to files, bring the search up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolscout.commands.output import AsJson, counting, emit, note, progress, say, with_engine
+from toolscout.errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from toolscout.server.engine import Engine
+
+app = typer.Typer(no_args_is_help=True, help="The catalogue: import, export, numbers.")
+index_app = typer.Typer(no_args_is_help=True, help="The search index.")
+
+Files = Annotated[list[Path] | None, typer.Option(help="JSONL, .gz or not. Repeatable.", show_default=False)]
+
+
+@app.command("import")
+def import_catalogue(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A folder with servers.jsonl, tools.jsonl, calls.jsonl.", show_default=False)
+    ] = None,
+    servers: Files = None,
+    tools: Files = None,
+    calls: Files = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip malformed lines instead of stopping.")] = False,
+    index: Annotated[bool, typer.Option(help="Bring the search up to date afterwards.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Read servers, tools and calls from JSONL files into the catalogue."""
+    from toolscout.index.transfer import import_files
+
+    sources = {"servers": list(servers or ()), "tools": list(tools or ()), "calls": list(calls or ())}
+    if folder is not None:
+        if not folder.is_dir():
+            raise NotFound(f"There is no folder {folder}.", "Name a folder, or files with --servers, --tools, --calls.")
+        for kind, paths in sources.items():
+            paths += [p for p in (folder / f"{kind}.jsonl", folder / f"{kind}.jsonl.gz") if p.is_file()]
+    if not any(sources.values()):
+        raise BadInput("There is nothing to import.", "Name a folder, or files with --servers, --tools, --calls.")
+
+    async def work(engine: Engine) -> Any:
+        with progress("Importing") as tick:
+            report = import_files(
+                engine.catalogue,
+                servers=sources["servers"],
+                tools=sources["tools"],
+                calls=sources["calls"],
+                skip_bad=skip_bad,
+                progress=counting(tick),
+            )
+        if index:
+            with progress("Indexing") as tick:
+                await engine.reindex(counting(tick))
+        return report
+
+    report = with_engine(work, settings=_no_starter())
+    if as_json:
+        emit(report.to_dict())
+        return
+    say(_report_line(report.to_dict()))
+    for line in report.bad:
+        note(f"skipped: {line}")
+
+
+def _report_line(report: dict[str, Any]) -> str:
+    parts = [f"{value:,} {key.replace('_', ' ')}" for key, value in report.items() if isinstance(value, int) and value]
+    return "Imported " + (", ".join(parts) or "nothing") + "."
+
+
+def _no_starter() -> Any:
+    from toolscout.settings import load_settings
+
+    return load_settings().model_copy(update={"starter": False})
+
+
+@app.command("export")
+def export_catalogue(
+    folder: Annotated[Path, typer.Argument(help="Where to write servers.jsonl, tools.jsonl, calls.jsonl.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the catalogue to JSONL files. No secret is in them: the catalogue holds none."""
+    from toolscout.index.catalogue import Catalogue
+    from toolscout.index.transfer import export_files
+
+    with Catalogue(_no_starter().database_url) as catalogue:
+        written = export_files(catalogue, folder)
+    if as_json:
+        emit({"folder": str(folder), "written": _plain(written)})
+    else:
+        say(f"Wrote the catalogue to {folder}.")
+
+
+def _plain(value: Any) -> Any:
+    from dataclasses import asdict, is_dataclass
+
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+@app.command("stats")
+def stats(as_json: AsJson = False) -> None:
+    """Count what is in the catalogue."""
+    from toolscout.index.catalogue import Catalogue
+
+    with Catalogue(_no_starter().database_url) as catalogue:
+        found = catalogue.stats()
+    if as_json:
+        emit(found)
+        return
+    for key, value in found.items():
+        say(f"{key:<14} {value:,}" if isinstance(value, int) else f"{key:<14} {_flat(value)}")
+
+
+def _flat(value: Any) -> str:
+    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+
+
+@index_app.command("build")
+def build(as_json: AsJson = False) -> None:
+    """Bring the search index up to date with the catalogue; only new texts are embedded."""
+    import time
+
+    started = time.perf_counter()
+
+    async def work(engine: Engine) -> int:
+        with progress("Indexing") as tick:
+            await engine.reindex(counting(tick))
+        return engine.tool_count
+
+    tools = with_engine(work, settings=_no_starter())
+    seconds = round(time.perf_counter() - started, 2)
+    if as_json:
+        emit({"tools": tools, "seconds": seconds})
+    else:
+        say(f"{tools:,} tools are searchable.")
+        note(f"{seconds} s")

@@ -1,0 +1,63 @@
+"""``serve``, ``doctor``, ``demo``: run it, check it, show it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from toolscout.commands.output import AsJson, emit, printable, progress, say
+from toolscout.settings import load_settings
+
+
+def serve(
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve streamable HTTP there.", show_default="stdio")
+    ] = None,
+) -> None:
+    """Run the MCP server: over stdio for a client that starts it, or over HTTP.
+
+    Beyond loopback the HTTP face needs a bearer token in TOOLSCOUT_AUTH_TOKEN.
+    """
+    from toolscout.server.serve import run
+
+    run(http)
+
+
+def doctor(
+    upstreams: Annotated[bool, typer.Option(help="Start each configured server and list its tools.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Check the installation, each configured server and the model; say what to do.
+
+    Exits with 1 if something is broken.
+    """
+    from toolscout.server.doctor import examine
+
+    with progress("Checking") as tick:
+        checks = asyncio.run(examine(load_settings(), upstreams=upstreams, progress=tick))
+    broken = [c for c in checks if c.status == "fail"]
+    if as_json:
+        emit({"ok": not broken, "checks": [c.as_json() for c in checks]})
+    else:
+        signs = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}
+        for check in checks:
+            took = f" ({check.seconds:.1f} s)" if check.seconds is not None else ""
+            say(f"{signs[check.status]}  {check.name}: {printable(check.detail)}{took}")
+            if check.fix:
+                say(f"      -> {printable(check.fix)}")
+        say("Everything works." if not broken else f"{len(broken)} of {len(checks)} checks failed.")
+    if broken:
+        raise typer.Exit(1)
+
+
+def demo(as_json: AsJson = False) -> None:
+    """Show the main job: a real client finds, suggests and invokes against real servers, in a temporary home."""
+    from toolscout.server.demo import run_demo
+
+    result = run_demo(quiet=as_json)
+    if as_json:
+        emit(result.as_json())
+    if not result.passed:
+        raise typer.Exit(1)

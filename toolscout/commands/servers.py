@@ -1,0 +1,498 @@
+"""``import``, ``add``, ``remove``, ``list``, ``review``: the upstream servers of this installation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolscout.commands.output import (
+    AsJson,
+    Yes,
+    confirm,
+    counting,
+    emit,
+    note,
+    printable,
+    progress,
+    say,
+    table,
+    with_engine,
+)
+from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError, UpstreamError
+from toolscout.settings import load_settings
+
+if TYPE_CHECKING:
+    from toolscout.server.clients.importing import ImportPlan
+    from toolscout.server.config import UpstreamConfig
+    from toolscout.server.engine import Engine
+    from toolscout.settings import Settings
+
+
+def import_servers(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CLIENT|FILE]...",
+            help="claude, claude-code, cursor, vscode, codex, windsurf, or files. Without any: every known client.",
+            show_default=False,
+        ),
+    ] = None,
+    project: Annotated[
+        Path | None, typer.Option(help="Folder whose project-level configuration is read too.", show_default="here")
+    ] = None,
+    keyring: Annotated[bool, typer.Option("--keyring", help="Move secrets into the system's keyring.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken over, change nothing.")] = False,
+    check: Annotated[bool, typer.Option(help="Start each imported server once to list its tools.")] = True,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take over the servers that your clients have configured.
+
+    Shows what it will take over and asks first. Secrets are never copied: they become references such as
+    ${GITHUB_TOKEN}, or with --keyring entries of the system's keyring. With --yes and no name, project-level files of
+    the current folder are left out (give --project to include them): they may be somebody else's.
+    """
+    from toolscout.server.clients.importing import apply_import, plan_import, read_sources
+    from toolscout.server.clients.known import Machine
+    from toolscout.server.config import ServersFile
+
+    settings = load_settings()
+    wary = yes and not sources and project is None
+    folder = None if wary else (project or Path.cwd()).expanduser().absolute()
+    reading = read_sources(sources or (), Machine(project=folder))
+    servers = ServersFile(settings.servers_file)
+    plan = plan_import(reading, servers.load(), keyring=keyring)
+    if as_json and dry_run:
+        emit(_plan_json(plan))
+        return
+    if not as_json:
+        _show_plan(plan)
+    if dry_run:
+        return
+    listed: dict[str, Any] = {}
+    if plan.additions:
+        count = len(plan.additions)
+        confirm(f"Take over {count} server{'s' if count > 1 else ''}?", yes)
+        names = apply_import(plan, servers, keyring_service=settings.keyring_service)
+        if not as_json:
+            _say_to_set(plan)
+        if check:
+            listed = list_tools_of(names, settings)
+    if as_json:
+        emit(_plan_json(plan) | {"listed": listed})
+    elif listed:
+        _show_listed(listed)
+
+
+def add(
+    name: Annotated[
+        str, typer.Argument(help="A name of your choice, npm:PACKAGE, pypi:PACKAGE, a catalogue server id, or starter.")
+    ],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS...]", help="What to run.", show_default=False)
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Address of a remote server.", show_default=False)] = None,
+    transport: Annotated[str | None, typer.Option(help="http or sse.", show_default="by the address")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE; use ${VARIABLE} for a secret. Repeatable.", show_default=False)
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE; use ${VARIABLE} for a secret. Repeatable.", show_default=False)
+    ] = None,
+    cwd: Annotated[Path | None, typer.Option(help="Folder to run it in.", show_default=False)] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="pypi: a requirement to install beside it, such as 'mcp<2'.", show_default=False),
+    ] = None,
+    alias: Annotated[
+        str | None, typer.Option("--name", help="Name for a package.", show_default="the package's")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a server of that name.")] = False,
+    check: Annotated[bool, typer.Option(help="Start it once to list its tools.")] = True,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a server: by its command, its address, its package, or from the catalogue.
+
+    Shows what will run and asks first. Packages from PyPI run isolated through uv, those from npm through npx. A value
+    that looks like a secret is not stored: a reference to an environment variable is put in its place.
+
+    Examples: "toolscout add files -- npx -y some-files-server ~/notes", "toolscout add docs --url
+    https://example.com/mcp", "toolscout add pypi:mcp-server-sqlite".
+    """
+    from toolscout.commands.launch import shown
+    from toolscout.server.clients.redact import Redactor
+    from toolscout.server.config import ServersFile, UpstreamConfig
+
+    settings = load_settings()
+    servers = ServersFile(settings.servers_file)
+    if name == "starter" and not command and not url:
+        _add_starter(servers, settings, yes=yes, check=check, as_json=as_json)
+        return
+    server_id, entry, required = _entry(name, command or [], url, transport, beside or (), settings)
+    _merge_options(entry, header or (), env or (), cwd)
+    server_id = alias or server_id
+    present = servers.load()
+    if server_id in present and not replace:
+        raise BadInput(f"A server named '{server_id}' is configured already.", "Use another name, or --replace.")
+    entry, secrets = Redactor(taken=_references(present)).clean(server_id, entry)
+    config = UpstreamConfig.parse(server_id, entry)
+    note(f"{server_id} will {'call' if config.url else 'run'}:  {shown(entry)}")
+    for secret in secrets:
+        note(f"  {secret.where}: the secret is not stored; set {secret.reference} in the environment instead")
+    wanted = [n for n in dict.fromkeys([*required, *config.references()]) if n not in os.environ]
+    confirm("Add it?", yes)
+    servers.add(config, overwrite=replace)
+    listed = list_tools_of([server_id], settings) if check else {}
+    if as_json:
+        emit({"added": server_id, "entry": entry, "to_set": wanted, "listed": listed.get(server_id)})
+    elif listed:
+        _show_listed(listed)
+    else:
+        say(f"Added {server_id}.")
+
+
+def _entry(
+    name: str, command: Sequence[str], url: str | None, transport: str | None, beside: Sequence[str], settings: Settings
+) -> tuple[str, dict[str, Any], list[str]]:
+    """Server id, entry and required variables for what the person named."""
+    from toolscout.commands.launch import catalogue_entry, npm_entry, pypi_entry
+
+    if url:
+        if command:
+            raise BadInput("Give a command or --url, not both.")
+        kind = {"transport": transport} if transport else {}
+        return name, {"url": url, **kind}, []
+    registry, _, package = name.partition(":")
+    if registry == "npm" and package:
+        return package.rpartition("@")[0] or package, npm_entry(package, command), []
+    if registry == "pypi" and package:
+        return package.split("==")[0].split("@")[0], pypi_entry(package, command, extra=beside), []
+    if command:
+        return name, {"command": command[0], "args": list(command[1:])}, []
+    from toolscout.index.catalogue import Catalogue
+
+    hint = "Say what to run (toolscout add NAME -- COMMAND ARGS...), give --url, or npm:PACKAGE or pypi:PACKAGE."
+    try:
+        with Catalogue(settings.database_url) as catalogue:
+            server = catalogue.get_server(name)
+    except StorageError:
+        server = None
+    if server is None:
+        raise NotFound(f"The catalogue has no server {name!r}.", hint)
+    entry, required = catalogue_entry(server)
+    return name, entry, required
+
+
+def _merge_options(entry: dict[str, Any], header: Sequence[str], env: Sequence[str], cwd: Path | None) -> None:
+    from toolscout.commands.launch import pairs
+
+    remote = "url" in entry
+    if (header and not remote) or ((env or cwd) and remote):
+        raise BadInput("--header is for --url; --env and --cwd are for commands.")
+    if header:
+        entry["headers"] = {**entry.get("headers", {}), **pairs(header, "--header")}
+    if env:
+        entry["env"] = {**entry.get("env", {}), **pairs(env, "--env")}
+    if cwd:
+        entry["cwd"] = str(cwd.expanduser().absolute())
+
+
+def _add_starter(servers: Any, settings: Settings, *, yes: bool, check: bool, as_json: bool) -> None:
+    from toolscout.server.starter import STARTERS, register_starter
+
+    for starter in STARTERS:
+        missing = starter.missing()
+        note(f"{starter.name}: " + (f"left out, {missing}" if missing else starter.description))
+    confirm("Add the starter set?", yes)
+    names = register_starter(servers)
+    listed = list_tools_of(names, settings) if check else {}
+    if as_json:
+        emit({"added": names, "listed": listed})
+    else:
+        _show_listed(listed)
+
+
+def remove(
+    names: Annotated[list[str], typer.Argument(help="Names from `toolscout list`.")],
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove servers: their configuration, and their tools from search."""
+    from toolscout.server.config import ServersFile
+
+    settings = load_settings()
+    servers = ServersFile(settings.servers_file)
+    present = servers.load()
+    unknown = [n for n in names if n not in present and n not in servers.problems]
+    if unknown:
+        raise NotFound(f"No server named {unknown[0]!r} is configured.", "See: toolscout list")
+    confirm(f"Remove {', '.join(names)}?", yes)
+    for name in names:
+        servers.remove(name)
+
+    async def forget(engine: Engine) -> int:
+        gone = sum(engine.catalogue.remove_server(name) for name in names)
+        await engine.reindex()
+        return gone
+
+    tools = with_engine(forget) if settings.index_dir.exists() or settings.database else 0
+    if as_json:
+        emit({"removed": names, "tools": tools})
+    else:
+        say(f"Removed {', '.join(names)} ({tools} tools).")
+
+
+def list_servers(as_json: AsJson = False) -> None:
+    """List the configured servers, their state and their number of tools."""
+    from toolscout.server.config import ServersFile
+
+    settings = load_settings()
+    servers = ServersFile(settings.servers_file)
+    configured = servers.load()
+    counts = _tool_counts(settings) if configured else {}
+    rows = [_row(config, counts.get(name, {})) for name, config in configured.items()]
+    rows += [
+        {"name": n, "state": "unavailable", "why": why, "tools": 0, "in_review": 0, "transport": "", "runs": ""}
+        for n, why in servers.problems.items()
+    ]
+    if as_json:
+        emit(rows)
+        return
+    if not rows:
+        say("No server is configured." + (" The starter set comes with the first start." if _fresh(settings) else ""))
+        say("Add some: toolscout import, toolscout add NAME -- COMMAND, or toolscout add starter.")
+        return
+    cells = [
+        [r["name"], r["state"], str(r["tools"]), r["transport"], r["why"] or r["runs"]]
+        for r in sorted(rows, key=lambda r: str(r["name"]))
+    ]
+    table(cells, ["name", "state", "tools", "by", "what"])
+    waiting = sum(int(r["in_review"]) for r in rows)
+    if waiting:
+        note(f"{waiting} tools wait for your review: toolscout review")
+
+
+def _fresh(settings: Settings) -> bool:
+    return settings.starter and not settings.servers_file.exists()
+
+
+def _row(config: UpstreamConfig, counts: Mapping[str, int]) -> dict[str, Any]:
+    from toolscout.commands.launch import shown
+
+    missing = [n for n in config.references() if not n.startswith("keyring:") and n not in os.environ]
+    approved, review = counts.get("approved", 0), counts.get("pending", 0) + counts.get("changed", 0)
+    state, why = "ready", ""
+    if config.disabled:
+        state, why = "unavailable", "disabled in mcp.json"
+    elif missing:
+        state, why = "needs_key", f"set {', '.join(missing)}"
+    elif config.command and shutil.which(config.command, path=config.env.get("PATH")) is None:
+        state, why = "unavailable", f"{config.command} is not on the PATH"
+    elif not counts:
+        state, why = "unavailable", "its tools were never listed: toolscout doctor says why"
+    elif review and not approved:
+        state, why = "quarantined", "toolscout review"
+    return {
+        "name": config.name,
+        "state": state,
+        "why": why,
+        "tools": approved,
+        "in_review": review,
+        "transport": config.transport.value,
+        "runs": shown({"url": config.url} if config.url else {"command": config.command, "args": config.args}),
+        "starter": bool(config.fields.get("starter")),
+    }
+
+
+def _tool_counts(settings: Settings) -> dict[str, dict[str, int]]:
+    """Tools by server and review. A SQLite catalogue is read directly: importing its ORM would take a second."""
+    question = "SELECT server_id, review, count(*) FROM tool GROUP BY server_id, review"
+    rows: list[Any]
+    if settings.database_url.startswith("sqlite:///"):
+        import sqlite3
+
+        path = Path(settings.database_url.removeprefix("sqlite:///"))
+        if not path.is_file():
+            return {}
+        try:
+            connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
+            try:
+                rows = connection.execute(question).fetchall()
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise StorageError(f"The catalogue {path} cannot be read: {error}.", "Run: toolscout doctor") from None
+    else:
+        from toolscout.index.catalogue import Catalogue
+
+        with Catalogue(settings.database_url) as catalogue:
+            rows = [(t.server_id, t.review.value, 1) for t in catalogue.tools()]
+    counts: dict[str, dict[str, int]] = {}
+    for server_id, review, number in rows:
+        per = counts.setdefault(str(server_id), {})
+        per[str(review)] = per.get(str(review), 0) + int(number)
+    return counts
+
+
+def review(
+    tool_ids: Annotated[
+        list[str] | None, typer.Argument(help="Tool or server ids. Without any: list what waits.", show_default=False)
+    ] = None,
+    approve: Annotated[bool, typer.Option("--approve", help="Let them be found and called.")] = False,
+    block: Annotated[bool, typer.Option("--block", help="Keep them out for good.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at tools that are new, changed or blocked, and approve or block them."""
+    from toolscout.records import Review
+
+    if approve and block:
+        raise BadInput("Say --approve or --block, not both.")
+    if (approve or block) and not tool_ids:
+        raise BadInput("Say which tools: their ids, or the id of their server.", "See: toolscout review")
+    waiting = {Review.PENDING, Review.CHANGED, Review.BLOCKED}
+    wanted = set(tool_ids or ())
+
+    def chosen(engine: Engine, reviews: set[Review] | None) -> list[Any]:
+        found = [
+            t
+            for t in engine.catalogue.tools(reviews=reviews)
+            if not wanted or t.tool_id in wanted or t.server_id in wanted
+        ]
+        unknown = wanted - {t.tool_id for t in found} - {t.server_id for t in found}
+        if unknown and reviews is None:
+            raise NotFound(f"No tool or server has the id {min(unknown)!r}.", "See: toolscout review, toolscout list")
+        return found
+
+    async def work(engine: Engine) -> list[Any]:
+        if not approve and not block:
+            return chosen(engine, None if wanted else waiting)
+        found = chosen(engine, None)
+        verdict = Review.APPROVED if approve else Review.BLOCKED
+        engine.catalogue.set_review([t.tool_id for t in found], verdict)
+        await engine.reindex()
+        return [t.model_copy(update={"review": verdict}) for t in found]
+
+    tools = with_engine(work, settings=load_settings().model_copy(update={"starter": False}))
+    if as_json:
+        emit([t.model_dump(mode="json", exclude_none=True) for t in tools])
+    elif approve or block:
+        say(f"{'Approved' if approve else 'Blocked'} {len(tools)} tool{'s' if len(tools) != 1 else ''}.")
+    elif not tools:
+        say("Nothing waits for review.")
+    else:
+        table(
+            [[t.tool_id, t.review.value, _findings(t), t.description.strip().split("\n")[0][:80]] for t in tools],
+            ["tool", "review", "findings", "description"],
+        )
+        note("Then: toolscout review TOOL_ID... --approve (or --block)")
+
+
+def _findings(tool: Any) -> str:
+    return "; ".join(str(f.get("message") or f.get("rule") or f.get("kind") or f) for f in tool.findings)[:80]
+
+
+def list_tools_of(names: Sequence[str], settings: Settings) -> dict[str, dict[str, Any]]:
+    """Start the named servers, list their tools, index them. A failing one stays configured; its reason is returned."""
+    import asyncio
+
+    results: dict[str, dict[str, Any]] = {}
+
+    async def work(engine: Engine) -> None:
+        gate, done = asyncio.Semaphore(4), 0
+        with progress("Listing tools") as tick:
+
+            async def one(name: str) -> None:
+                nonlocal done
+                async with gate:
+                    try:
+                        change = await engine.refresh_server(name, reindex=False)
+                        kept = len(change.added) + len(change.changed) + len(change.unchanged)
+                        results[name] = {"tools": kept}
+                    except ToolscoutError as error:
+                        results[name] = {"error": str(error), "hint": error.hint}
+                done += 1
+                tick(done, len(names))
+
+            await asyncio.gather(*(one(name) for name in names))
+        if any("tools" in r for r in results.values()):
+            with progress("Indexing") as tick:
+                await engine.reindex(counting(tick))
+
+    if names:
+        with_engine(work, settings=settings)
+    return {name: results.get(name, {"error": str(UpstreamError("It was not reached."))}) for name in names}
+
+
+def _references(configured: Mapping[str, UpstreamConfig]) -> list[str]:
+    return [name.removeprefix("keyring:") for config in configured.values() for name in config.references()]
+
+
+def _show_plan(plan: ImportPlan) -> None:
+    from toolscout.server.clients.known import CLIENTS
+
+    for path, reason in plan.failures:
+        note(f"Left alone: {reason}" if str(path) in reason else f"Left alone: {path}: {reason}")
+    if not plan.items:
+        read = f" in {len(plan.files)} files" if plan.files else ""
+        say(f"No servers were found{read}. Name a file, or a client: {', '.join(CLIENTS)}.")
+        return
+    rows = []
+    for item in plan.items:
+        remarks = [item.why] if item.why else []
+        remarks += list(item.entry.notes) if item.action == "add" else []
+        remarks += [
+            f"{s.where} -> {'keyring:' if plan.keyring and not s.placeholder else '$'}{s.reference}"
+            for s in item.secrets
+        ]
+        where = item.entry.source if item.entry.scope == "user" else f"{item.entry.source} ({item.entry.scope})"
+        what = {"add": "take over", "same": "have it", "skip": "leave"}[item.action]
+        rows.append([what, item.name, where, item.launch() if item.action == "add" else "", "; ".join(remarks)])
+    table(rows, ["", "name", "from", "runs", "remarks"])
+
+
+def _say_to_set(plan: ImportPlan) -> None:
+    missing = {name: about for name, about in plan.to_set().items() if name not in os.environ}
+    if missing:
+        note("\nSet these where Toolscout is started (your shell, or `env` of its entry in the client):")
+        for name, about in missing.items():
+            note(f"  {name}    {about}")
+    if plan.keyring and any(item.secrets for item in plan.additions):
+        note("Secrets were moved into the system's keyring.")
+
+
+def _show_listed(listed: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, result in listed.items():
+        if "tools" in result:
+            say(f"{printable(name)}: {result['tools']} tools")
+        else:
+            say(f"{printable(name)}: configured, but its tools could not be listed. {printable(result['error'])}")
+            if result.get("hint"):
+                say(f"    {result['hint']}")
+
+
+def _plan_json(plan: ImportPlan) -> dict[str, Any]:
+    return {
+        "servers": [
+            {
+                "name": i.name,
+                "action": i.action,
+                "why": i.why,
+                "from": i.entry.source,
+                "file": str(i.entry.path),
+                "scope": i.entry.scope,
+                "entry": dict(i.config),
+                "secrets": [{"where": s.where, "reference": s.reference} for s in i.secrets],
+                "notes": list(i.entry.notes),
+            }
+            for i in plan.items
+        ],
+        "files": [str(f) for f in plan.files],
+        "failures": [{"file": str(path), "reason": reason} for path, reason in plan.failures],
+        "to_set": plan.to_set(),
+    }
