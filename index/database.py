@@ -69,7 +69,7 @@ class Database:
                     "PostgreSQL needs the driver psycopg, which is not installed.",
                     "Install it with `pip install 'toolscout[postgres]'`.",
                 ) from None
-            except sqlalchemy.exc.ArgumentError:
+            except (sqlalchemy.exc.ArgumentError, ValueError):
                 raise StorageError(
                     "The PostgreSQL URL is malformed.", "It looks like postgresql+psycopg://USER@HOST:5432/NAME."
                 ) from None
