@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from toolscout.records import JsonObject, canonical_json
+from toolscout.records import JsonObject
 from toolscout.schema import simplify_arguments
 
 MAX_STRING = 1000
@@ -78,7 +78,7 @@ def arguments_grammar(schema: object, *, references: bool = False) -> str:
 
     :param references: also allow ``"$1.path"`` wherever the schema takes a string or a value of one type.
     """
-    return _arguments_grammar(canonical_json(schema), references)
+    return _arguments_grammar(json.dumps(schema), references)  # not sorted: the order of members counts
 
 
 def value_grammar(schema: object, name: str, *, references: bool = False) -> str:

@@ -279,7 +279,10 @@ def _text(text: object) -> str:
     return re.sub(r"\s+", " ", "".join(c for c in str(text) if c.isprintable() or c.isspace())).strip()
 
 
-_MARKER = re.compile(r"<(?=[|｜/]|\s*(?:tools|tool_call|tool_response|think|im_start|im_end)\b)", re.IGNORECASE)
+_MARKER = re.compile(
+    r"<(?=[|｜]|/?\s*(?:tools|tool_call|tool_response|think|im_start|im_end|start_of_turn|end_of_turn|bos|eos|s)\s*>)",
+    re.IGNORECASE,
+)
 
 
 def _inert(text: str, *, json_text: bool = False) -> str:

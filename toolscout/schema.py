@@ -7,6 +7,7 @@ out: the final validation against the original schema still checks that.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import unquote
 
@@ -47,6 +48,7 @@ def simplify(schema: object) -> JsonObject:
     each with ``description`` and ``default`` where the schema gave them. References are inlined, recursive ones
     to a bounded depth.
     """
+    schema = _encodable(schema)
     return _Simplifier(schema).node(schema, 0, ())
 
 
@@ -65,6 +67,18 @@ def simplify_arguments(schema: object) -> JsonObject:
     required = [n for n in variants[0]["required"] if all(n in v["required"] for v in variants)]
     rest = next((v["additionalProperties"] for v in variants if v["additionalProperties"] is not False), False)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": rest}
+
+
+def _encodable(schema: object) -> object:
+    """The schema with lone surrogates replaced: crawled text has them, and no model input can."""
+    try:
+        text = json.dumps(schema, ensure_ascii=False)
+        text.encode()
+    except UnicodeEncodeError:
+        return json.loads(text.encode("utf-8", "replace"))
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return schema
 
 
 class _Simplifier:

@@ -1,0 +1,198 @@
+"""Any schema becomes a grammar that admits every order of members and forces nothing to be invented."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from gbnf import accepts
+from odd_schemas import ODD
+
+from toolscout.prompt import dumps
+from toolscout.schema import simplify, simplify_arguments
+from toolscout.server.constrain import (
+    arguments_grammar,
+    call_schema,
+    choice_grammar,
+    choice_schema,
+    parse_answer,
+    value_grammar,
+)
+
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer", "minimum": 1, "maximum": 7},
+        "units": {"enum": ["metric", "imperial"]},
+        "spot": {
+            "type": "object",
+            "properties": {"lat": {"type": "number"}, "lon": {"type": "number"}, "name": {"type": "string"}},
+            "required": ["lat", "lon"],
+        },
+    },
+    "required": ["city", "units"],
+}
+
+
+def takes(schema: Any, value: object, **options: bool) -> bool:
+    return accepts(arguments_grammar(schema, **options), " " + dumps(value) + "}")
+
+
+def test_members_come_in_any_order_and_none_is_demanded() -> None:
+    full = {"city": "Paris", "days": 3, "units": "metric", "spot": {"lat": 1.5, "lon": -2}}
+    for names in itertools.permutations(full):
+        assert takes(WEATHER, {n: full[n] for n in names})
+    for size in range(len(full)):
+        for names in itertools.combinations(full, size):
+            assert takes(WEATHER, {n: full[n] for n in names}), names
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"town": "Paris"},
+        {"city": 5},
+        {"days": 8},
+        {"days": "3"},
+        {"units": "kelvin"},
+        {"spot": {"lat": 1.5}},
+        {"spot": {"lon": 1, "name": "x"}},
+        {"spot": {"lat": 1, "lon": 2, "height": 3}},
+        {"spot": []},
+        {"city": None},
+    ],
+)
+def test_what_the_schema_forbids_cannot_be_written(wrong: dict[str, Any]) -> None:
+    assert not takes(WEATHER, wrong)
+
+
+def test_missing_names_only_required_arguments() -> None:
+    grammar = arguments_grammar(WEATHER)
+    assert accepts(grammar, ' {}, "missing": ["city", "units"]}')
+    assert not accepts(grammar, ' {}, "missing": ["days"]}')
+    assert not accepts(grammar, ' {}, "missing": []}')
+    assert not accepts(arguments_grammar({"properties": {"a": {"type": "string"}}}), ' {}, "missing": ["a"]}')
+
+
+@pytest.mark.parametrize("present", [s for n in range(5) for s in itertools.combinations("abcd", n)])
+def test_nested_objects_demand_exactly_what_is_required(present: tuple[str, ...]) -> None:
+    value = {"o": dict.fromkeys(present, 1)}
+    assert takes(ODD["nested required"], value) == ({"b", "d"} <= set(present))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ref", {"p": {"x": 1}}),
+        ("recursive", {"tree": {"v": "a", "kids": [{"v": "b", "kids": []}]}}),
+        ("types in a list", {"a": None}),
+        ("types in a list", {"a": 3}),
+        ("python types", {"a": "x", "b": 1}),
+        ("property as text", {"city": "Oslo"}),
+        ("escaped ref", {"a": True}),
+        ("allOf", {"b": 2, "a": "x"}),
+        ("anyOf of objects", {"name": "x"}),
+        ("anyOf of required", {"b": "x"}),
+        ("optional the pydantic way", {"days": None}),
+        ("oneOf const", {"mode": "slow"}),
+        ("enums", {"mixed": None, "quotes": "new\nline"}),
+        ("enums", {"mixed": {"y": 1}, "quotes": 'say "hi"'}),
+        ("enums", {"wrong type": 2, "none": "free"}),
+        ("array bounds", {"a": ["x", "y"], "none": []}),
+        ("string bounds", {"code": "AB", "crossed": "anything", "bad": "anything"}),
+        ("formats", {"date": "2026-02-28", "uuid": "123e4567-e89b-12d3-a456-426614174000", "klingon": "nuqneH"}),
+        ("formats", {"date-time": "2026-02-28T10:00:00Z", "time": "10:00:00", "email": "a@b.c"}),
+        ("number bounds", {"small": -2, "natural": 0, "real": 0.25, "half": 1, "crossed": -40}),
+        ("map", {"tags": {"a": 1, "b": 2}}),
+        ("pattern properties", {"x-a": "b"}),
+        ("odd names", {'a"b': "x", "naïve-键 x": True, "": ""}),
+        ("bare object", {"anything": [1, {"goes": None}]}),
+        ("draft-04 bounds", {"n": 3}),
+    ],
+)
+def test_odd_schemas_admit_what_they_mean(name: str, value: object) -> None:
+    assert takes(ODD[name], value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("draft-04 bounds", {"n": 0}),
+        ("array bounds", {"a": ["x"]}),
+        ("array bounds", {"a": ["x", "y", "z", "w"]}),
+        ("string bounds", {"code": "ABCD"}),
+        ("formats", {"date": "2026-13-01"}),
+        ("formats", {"uuid": "123"}),
+        ("number bounds", {"small": 3}),
+        ("number bounds", {"natural": -1}),
+        ("number bounds", {"half": 0}),
+        ("closed and empty", {"a": 1}),
+        ("map", {"tags": {"a": "x"}}),
+    ],
+)
+def test_odd_schemas_refuse_what_they_forbid(name: str, value: object) -> None:
+    assert not takes(ODD[name], value)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_every_schema_has_a_grammar_a_portable_schema_and_an_object_form(name: str) -> None:
+    schema = ODD[name]
+    assert simplify_arguments(schema)["type"] == "object"
+    assert arguments_grammar(schema).startswith("root ::= ")
+    portable = call_schema("tool", schema)
+    jsonschema_rs.validator_for(json.loads(json.dumps(portable)))
+    text = json.dumps(portable)
+    assert "$ref" not in text and "pattern" not in text.replace("patternProperties", "")
+    assert portable["properties"]["arguments"]["required"] == []
+
+
+def test_references_stand_where_the_schema_would_not_take_a_string() -> None:
+    assert takes(WEATHER, {"days": "$1.forecast.days"}, references=True)
+    assert not takes(WEATHER, {"days": "$1.forecast.days"})
+    assert not takes(WEATHER, {"days": "later"}, references=True)
+    assert not takes(WEATHER, {"units": "$1.units"}, references=True), "an enum is chosen, not referred to"
+
+
+def test_one_value_ends_the_object() -> None:
+    assert accepts(value_grammar(WEATHER, "days"), " 3}")
+    assert not accepts(value_grammar(WEATHER, "days"), " 9}")
+    assert accepts(value_grammar(WEATHER, "unheard of"), ' {"a": [1]}}')
+
+
+def test_choice_is_one_of_the_labels() -> None:
+    grammar = choice_grammar(["get", "get_all", "none"])
+    assert accepts(grammar, 'get",') and accepts(grammar, 'get_all"}') and accepts(grammar, 'none"}')
+    assert not accepts(grammar, 'get_a",') and not accepts(grammar, "get")
+    assert choice_schema(["a", "none"])["properties"]["name"]["enum"] == ["a", "none"]
+
+
+def test_recursion_and_size_stay_bounded() -> None:
+    everything = {"type": "object", "properties": {}, "$defs": {}}
+    for i in range(12):  # each definition refers to all: 12^depth nodes if nothing stops it
+        everything["$defs"][f"d{i}"] = {
+            "type": "object",
+            "properties": {f"p{j}": {"$ref": f"#/$defs/d{j}"} for j in range(12)},
+        }
+        everything["properties"][f"p{i}"] = {"$ref": f"#/$defs/d{i}"}
+    assert len(arguments_grammar(everything)) < 1_000_000
+    assert len(json.dumps(simplify(ODD["recursive root"]))) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('Sure:\n```json\n{"a": {"b": 2}}\n``` done', {"a": {"b": 2}}),
+        ('<tool_call>\n{"a": 1}\n</tool_call>', {"a": 1}),
+        ('{broken {"a": 1}', {"a": 1}),
+        ("[1, 2]", None),
+        ("", None),
+        ("{" * 5000, None),
+    ],
+)
+def test_an_answer_is_found_in_whatever_stands_around_it(text: str, value: object) -> None:
+    assert parse_answer(text) == value
