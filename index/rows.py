@@ -7,7 +7,7 @@ enumeration may mean it. Fingerprints are computed over the stored form.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from toolscout.errors import BadInput
 from toolscout.jsonl import well_formed
@@ -16,7 +16,8 @@ from toolscout.records import Call, Record, Server, Tool, Trajectory
 MAX_ID = 2000
 """Longest id stored, in UTF-8 bytes; a database index holds no more."""
 
-R = TypeVar("R", bound=Record)
+MAX_DEPTH = 200
+"""Most levels of nesting stored: what pydantic can still write as JSON, with the record around it."""
 
 _JSON_FIELDS = frozenset(
     {"sources", "install", "input_schema", "output_schema", "annotations", "findings"}
@@ -47,8 +48,8 @@ def tool_row(tool: Tool) -> dict[str, Any]:
     stored = Tool.model_construct(**{k: row[k] for k in _FINGERPRINTED})
     try:
         row["fingerprint"] = stored.computed_fingerprint()
-    except RecursionError:
-        raise BadInput(f"The schema of {row['tool_id'][:200]} is nested too deeply.") from None
+    except (RecursionError, ValueError) as error:  # ValueError: an integer of thousands of digits
+        raise BadInput(f"The schema of {row['tool_id'][:200]} cannot be stored: {error}.") from None
     return row
 
 
@@ -70,6 +71,13 @@ def trajectory_row(trajectory: Trajectory) -> dict[str, Any]:
 _FINGERPRINTED = ("name", "description", "input_schema", "output_schema", "annotations")
 
 
+def _shallow(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_shallow(one, levels - 1) for one in inner)
+
+
 def _row(record: Record, key: str) -> dict[str, Any]:
     try:
         row = record.model_dump()
@@ -77,9 +85,11 @@ def _row(record: Record, key: str) -> dict[str, Any]:
             if isinstance(value, str):
                 row[name] = plain(value)
             elif name in _JSON_FIELDS and value:
+                if not _shallow(value, MAX_DEPTH):
+                    raise RecursionError
                 row[name] = well_formed(value)
-    except (RecursionError, ValueError) as error:
-        raise BadInput(f"{getattr(record, key)[:200]} is nested too deeply to be stored.") from error
+    except (RecursionError, ValueError):  # ValueError: pydantic's own limit
+        raise BadInput(f"{getattr(record, key)[:200]} is nested too deeply to be stored.") from None
     if len(row[key].encode()) > MAX_ID:
         raise BadInput(f"The id {row[key][:100]}... is longer than {MAX_ID} bytes.")
     return row

@@ -151,7 +151,8 @@ def test_a_refused_tool_list_changes_nothing(catalogue: Catalogue) -> None:
     deep: dict[str, Any] = {}
     for _ in range(600):
         deep = {"properties": deep}
-    for wrong in (tool("b", "other"), tool("x" * 3000), tool("b", input_schema=deep)):
+    huge = tool("b", input_schema={"maximum": 10**5000})
+    for wrong in (tool("b", "other"), tool("x" * 3000), tool("b", input_schema=deep), huge):
         with pytest.raises(BadInput):
             catalogue.put_server(server(description="new"), [tool("c"), wrong])
     assert catalogue.revision == before
@@ -303,6 +304,30 @@ def test_odd_text_is_stored_in_a_form_that_everything_can_carry(catalogue: Catal
     catalogue.log_call(CallLog("find", odd, given.tool_id, "ok", 1.0))
     assert catalogue.set_review([given.tool_id], Review.BLOCKED) == 1
     assert catalogue.remove_server(home.server_id) == 1
+
+
+def test_numbers_that_json_cannot_say_become_null_and_do_not_look_like_a_change(catalogue: Catalogue) -> None:
+    for _ in range(2):
+        catalogue.put_server(server(), [tool("a", input_schema={"maximum": float("inf"), "default": float("nan")})])
+        assert catalogue.revision == 1
+    found = catalogue.get_tool("s/a")
+    assert found is not None and found.input_schema == {"maximum": None, "default": None}
+
+
+@pytest.mark.parametrize("levels", [50, 150, 200, 230, 245, 250, 255, 300, 400])
+def test_a_nested_schema_is_kept_or_refused_and_nothing_between(catalogue: Catalogue, levels: int) -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"items": schema}
+    try:
+        catalogue.put_server(server(), [tool("a", input_schema=schema)])
+    except BadInput:
+        assert levels >= 200
+        assert catalogue.get_tool("s/a") is None
+    else:
+        found = catalogue.get_tool("s/a")
+        assert found is not None and found.input_schema == schema
+        assert len(found.to_json()) > levels
 
 
 def test_huge_schemas_are_kept(catalogue: Catalogue) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import gzip
 import io
 import json
+import math
 import os
 import re
 import tempfile
@@ -34,7 +35,10 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def well_formed(value: Any) -> Any:
-    """The same JSON value with every lone surrogate (in texts and keys) replaced by U+FFFD; pairs are joined."""
+    """The same JSON value with every lone surrogate (in texts and keys) replaced by U+FFFD; pairs are joined.
+
+    A float that JSON cannot say (NaN, Infinity) becomes None.
+    """
     if isinstance(value, str):
         if _SURROGATE.search(value) is None:
             return value
@@ -43,6 +47,8 @@ def well_formed(value: Any) -> Any:
         return {well_formed(k): well_formed(v) for k, v in value.items()}
     if isinstance(value, list):
         return [well_formed(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value
 
 
