@@ -122,9 +122,8 @@ class UpstreamConfig:
 
     def references(self) -> list[str]:
         """Names of the secrets and variables that this entry refers to."""
-        return references(
-            [self.command, *self.args, *self.env.values(), self.url, *self.headers.values(), self.auth or ""]
-        )
+        values = [self.command, *self.args, self.cwd or "", self.url, self.auth or ""]
+        return references([*values, *self.env.values(), *self.headers.values()])
 
     def resolved(self, resolver: Resolver) -> UpstreamConfig:
         """A copy with all references replaced. Raises MissingSecret naming every variable without a value."""

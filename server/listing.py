@@ -65,7 +65,7 @@ def install_of(config: UpstreamConfig) -> Install:
         names = references([config.url, *config.headers.values(), config.auth or ""])
         return Install(
             registry="url",
-            url=config.url.partition("?")[0].rpartition("@")[2] if "@" in config.url else config.url.partition("?")[0],
+            url=_public_url(config.url),
             env=[EnvVar(name=name, required=True, secret=True) for name in names],
         )
     registry, package, version = _package(config.command, config.args)
@@ -81,6 +81,13 @@ def install_of(config: UpstreamConfig) -> Install:
         args=_without_secrets(config.args),
         env=list(variables.values()),
     )
+
+
+def _public_url(url: str) -> str:
+    """A URL without user, password and query, where keys are kept."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _without_secrets(args: tuple[str, ...]) -> list[str]:

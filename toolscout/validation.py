@@ -121,8 +121,8 @@ def bounded_schema(schema: JsonObject, paths: Iterable[str] = (), limit: int = _
 
     When it is too long, descriptions go first, then properties that are neither required nor named in ``paths``.
     """
-    text = _compact(schema)
-    if len(text) <= limit:
+    text = _compact(schema) if _depth(schema) <= _DEEPEST else ""
+    if text and len(text) <= limit:
         return text
     text = _compact(_without(schema, ("description", "examples", "title", "$schema", "$id", "$comment"), 0))
     if len(text) <= limit:
@@ -216,13 +216,14 @@ def _compile(schema: JsonObject) -> _Checker:
     from toolscout.schema import simplify_arguments
 
     trouble = f"its input schema is broken ({reason}); the arguments were checked only as far as it can be understood."
-    try:
-        simple = simplify_arguments(schema)
-        return _Checker(jsonschema_rs.validator_for(simple, **options), simple, trouble)
-    except BaseException as error:
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            raise
-        return _Checker(None, schema, f"its input schema is broken ({reason}); the arguments were not checked.")
+    for left_out in ((), ("pattern",)):  # a pattern may be one that only another regex dialect knows
+        try:
+            simple = _without(simplify_arguments(schema), left_out, 0)
+            return _Checker(jsonschema_rs.validator_for(simple, **options), simple, trouble)
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+    return _Checker(None, schema, f"its input schema is broken ({reason}); the arguments were not checked.")
 
 
 def _refuse(uri: str) -> Any:
