@@ -10,7 +10,12 @@ from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
 
-app = typer.Typer(no_args_is_help=True, help="Measure retrieval and calls on your own tools and requests.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    help="Measure retrieval and calls on your own tools and requests.",
+)
 
 Files = Annotated[
     list[Path], typer.Option(help="Files of requests with their gold calls (.jsonl, .jsonl.gz); several may follow.")
