@@ -157,11 +157,11 @@ def write_records(path: Path | str, records: Iterable[Record]) -> int:
 
 
 def _line(record: Record) -> bytes:
-    text = record.to_json()
     try:
-        return text.encode() + b"\n"
+        return record.to_json().encode() + b"\n"
     except UnicodeEncodeError:
-        return str(well_formed(text)).encode() + b"\n"
+        fixed = well_formed(record.model_dump(exclude_none=True))
+        return json.dumps(fixed, ensure_ascii=False).encode() + b"\n"
 
 
 def _parse(line: bytes, place: str) -> JsonObject | None:
