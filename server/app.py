@@ -25,10 +25,11 @@ from toolscout.server.wire import error_result, json_result, text_result
 from toolscout.validation import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from fastmcp.server.auth import AuthProvider
     from mcp.server.context import ServerRequestContext
+    from mcp.shared.dispatcher import ProgressFnT
 
     from toolscout.server.engine import Engine
 
@@ -110,7 +111,7 @@ class App:
         params: mcp_types.CallToolRequestParams,
         arguments: dict[str, Any],
     ) -> dict[str, Any]:
-        on_progress: Callable[[float, float | None, str | None], Awaitable[None]] | None = None
+        on_progress: ProgressFnT | None = None
         if ctx.meta and ctx.meta.get("progress_token") is not None:
             on_progress = ctx.session.report_progress
         result = await self.engine.invoke_raw(

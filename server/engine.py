@@ -280,8 +280,10 @@ class Engine:
 
     # --- servers -----------------------------------------------------------------------------------------------------
 
-    async def refresh_server(self, name: str, *, accept_changes: bool = True, reindex: bool = True) -> Change:
+    async def refresh_server(self, name: str, *, accept_changes: bool = False, reindex: bool = True) -> Change:
         """List a configured server's tools, put them into the catalogue, and bring the index up to date.
+
+        A tool that is known and has changed is quarantined until it is reviewed, unless ``accept_changes``.
 
         Raises:
             UpstreamError, NotAllowed: the server cannot be started or needs a value that is not set.

@@ -1,0 +1,195 @@
+"""The three tools as a client meets them: a real server process over stdio, real upstream processes behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+
+from toolscout.index.build import build_index
+from toolscout.index.catalogue import Catalogue
+from toolscout.records import Install, Server, ServerState, Tool
+from toolscout.server.app import App
+from toolscout.server.config import ServersFile, UpstreamConfig
+from toolscout.server.contract import FIND_OUTPUT, SUGGEST_OUTPUT
+from toolscout.server.engine import Engine
+from toolscout.settings import Settings
+from toolscout.validation import validate
+
+TINY = Path(__file__).parent / "upstreams" / "tiny.py"
+WEATHER = Tool(
+    tool_id="weather/get_forecast",
+    server_id="weather",
+    name="get_forecast",
+    description="Get the weather forecast of a city for some days.",
+    input_schema={
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 3}},
+        "required": ["city"],
+    },
+)
+
+
+@pytest.fixture
+async def ready(settings: Settings) -> Settings:
+    """A home with one configured upstream and one catalogue server that is not installed."""
+    ServersFile(settings.servers_file).add(UpstreamConfig.stdio("tiny", sys.executable, [str(TINY)]))
+    weather = Server(
+        server_id="weather",
+        name="Weather",
+        description="Weather forecasts.",
+        install=Install(registry="pypi", package="some-weather-server", command="some-weather-server"),
+        state=ServerState.NEEDS_INSTALL,
+    )
+    with Catalogue(settings.database_url) as catalogue:
+        catalogue.put_server(weather, [WEATHER])
+    async with Engine(settings) as engine:
+        await engine.refresh_server("tiny")
+    return settings
+
+
+@asynccontextmanager
+async def connected(settings: Settings, mode: str = "auto") -> AsyncIterator[Client[Any]]:
+    env = {**os.environ, "TOOLSCOUT_HOME": str(settings.home), "TOOLSCOUT_STARTER": "0"}
+    transport = StdioTransport(sys.executable, ["-m", "toolscout", "serve"], env=env, keep_alive=False)
+    async with Client(transport, mode=mode) as client:
+        yield client
+
+
+def text(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_find_and_invoke_over_stdio(ready: Settings, mode: str) -> None:
+    async with connected(ready, mode) as client:
+        tools = {tool.name: tool for tool in await client.list_tools()}
+        assert set(tools) == {"find_tools", "suggest_call", "invoke"}
+        assert all(tool.title and tool.annotations for tool in tools.values())
+
+        found = await client.call_tool_mcp("find_tools", {"query": "weather forecast for a city"})
+        answer = found.structured_content
+        assert validate(answer, FIND_OUTPUT) == [] and json.loads(text(found)) == answer
+        assert answer["tools"][0]["tool_id"] == "weather/get_forecast"
+        assert answer["tools"][0]["state"] == "needs_install"
+        assert answer["tools"][0]["signature"] == "city: str, days: int = 3"
+        assert "input_schema" not in answer["tools"][0]
+
+        called = await client.call_tool_mcp("invoke", {"tool_id": "tiny/echo", "arguments": {"text": "hello"}})
+        assert not called.is_error and text(called) == "hello"
+
+
+async def test_full_detail_has_the_schema(ready: Settings) -> None:
+    async with connected(ready) as client:
+        found = await client.call_tool_mcp("find_tools", {"query": "weather forecast", "detail": "full"})
+        assert found.structured_content["tools"][0]["input_schema"] == WEATHER.input_schema
+
+
+async def test_structured_requests_and_filters(ready: Settings) -> None:
+    async with connected(ready) as client:
+        asked = {"requests": [{"server": "weather", "tool": "forecast"}], "ready_only": True}
+        found = await client.call_tool_mcp("find_tools", asked)
+        assert all(tool["state"] == "ready" for tool in found.structured_content["tools"])
+        only = await client.call_tool_mcp("find_tools", {"query": "echo a text", "servers": ["tiny"]})
+        assert {tool["tool_id"].split("/")[0] for tool in only.structured_content["tools"]} <= {"tiny"}
+
+
+async def test_a_tool_that_is_not_installed_says_how_to_get_it(ready: Settings) -> None:
+    async with connected(ready) as client:
+        wanted = {"tool_id": "weather/get_forecast", "arguments": {"city": "Rome"}}
+        called = await client.call_tool_mcp("invoke", wanted)
+        assert called.is_error and "some-weather-server" in text(called) and "toolscout add" in text(called)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("find_tools", {}, "needs a query"),
+        ("find_tools", {"query": "x", "limit": 0}, "limit"),
+        ("find_tools", {"query": "x", "colour": "red"}, "colour"),
+        ("suggest_call", {}, "task"),
+        ("suggest_call", {"task": "x", "tool_ids": ["tiny/ecko"]}, "tiny/echo"),
+        ("invoke", {}, "tool_id"),
+        ("invoke", {"tool_id": "tiny/ecko"}, "tiny/echo"),
+        ("tiny/echo", {"text": "x"}, "call invoke with"),
+        ("nothing", {}, "only find_tools, suggest_call, invoke"),
+    ],
+)
+async def test_bad_input_is_one_clear_tool_error(
+    ready: Settings, name: str, arguments: dict[str, Any], said: str
+) -> None:
+    async with Engine(ready) as engine:
+        await engine.loaded()
+        async with Client(App(engine).fastmcp, mode="auto") as client:
+            result = await client.call_tool_mcp(name, arguments)
+    assert result.is_error and said in text(result)
+
+
+async def test_progress_is_relayed_and_a_cancelled_call_leaves_the_server_serving(ready: Settings) -> None:
+    seen: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+
+    async with connected(ready) as client:
+        await client.call_tool_mcp("invoke", {"tool_id": "tiny/progress"}, progress_handler=on_progress)
+        assert seen
+        hanging = asyncio.create_task(client.call_tool_mcp("invoke", {"tool_id": "tiny/hang"}))
+        await asyncio.sleep(0.5)
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+        called = await client.call_tool_mcp("invoke", {"tool_id": "tiny/echo", "arguments": {"text": "on"}})
+        assert text(called) == "on"
+
+
+async def test_a_suggestion_keeps_to_its_schema(ready: Settings) -> None:
+    async with Engine(ready) as engine:
+        answer = await engine.suggest_call("weather forecast for Rome", ["weather/get_forecast"])
+    assert validate(answer, SUGGEST_OUTPUT) == []
+    for call in answer["calls"]:
+        assert not call["ready"] or validate(call["arguments"], WEATHER.input_schema) == []
+
+
+async def test_the_index_is_reopened_when_another_process_replaced_it(ready: Settings) -> None:
+    async with Engine(ready) as engine:
+        await engine.loaded()
+        before = engine.tool_count
+        with Catalogue(ready.database_url) as catalogue:
+            extra = Tool(tool_id="extra/paint", server_id="extra", name="paint", description="Paint a fence green.")
+            catalogue.put_server(Server(server_id="extra"), [extra])
+            build_index(catalogue, ready)
+        await asyncio.sleep(1.1)
+        answer = await engine.find_tools("paint a fence green")
+        assert engine.tool_count == before + 1
+        assert answer["tools"][0]["tool_id"] == "extra/paint"
+
+
+async def test_quarantined_tools_are_in_no_answer_and_cannot_be_called(ready: Settings) -> None:
+    from toolscout.records import Review
+
+    async with Engine(ready) as engine:
+        engine.catalogue.set_review(["tiny/echo"], Review.BLOCKED)
+        await engine.reindex()
+        found = await engine.find_tools("echo", servers=["tiny"])
+        assert "tiny/echo" not in {tool["tool_id"] for tool in found["tools"] + found.get("nearest", [])}
+        result = await engine.invoke_raw("tiny/echo", {"text": "x"})
+        assert result["isError"]
+
+
+async def test_calls_are_logged_without_argument_values(ready: Settings) -> None:
+    async with Engine(ready) as engine:
+        await engine.find_tools("weather forecast")
+        await engine.invoke_raw("tiny/echo", {"text": "sesame-open-77"})
+    with Catalogue(ready.database_url) as catalogue:
+        log = catalogue.call_log(10)
+    assert {(entry.kind, entry.outcome) for entry in log} == {("find", "ok"), ("invoke", "ok")}
+    assert "sesame-open-77" not in repr(log)
