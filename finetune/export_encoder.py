@@ -63,7 +63,7 @@ def build_module(model: Any) -> Any:
     """Wrap a transformers model: (input_ids, attention_mask) -> mean-pooled, L2-normalised embedding."""
     import torch
 
-    class Pooled(torch.nn.Module):
+    class Pooled(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.model = model

@@ -6,6 +6,7 @@ The score of a tool for a request is a weighted sum of
     server     cosine of request and server text
     product    (server * tool) * max(server, tool), MCP-Zero's combination (arXiv 2506.01056); negative cosines are 0
     words      BM25 over the request's total idf: about the share of the request's weight that the tool's words cover
+    relative   BM25 over the best tool's BM25 for this request
     exemplar   best cosine of the request and an exemplar of the tool, as far as it exceeds ``tool``
     name       1 if the request spells the tool's name or id
 
@@ -31,8 +32,8 @@ Floats = npt.NDArray[np.float32]
 
 PARAMS_FILE = "search.json"
 
-SIGNALS = ("tool", "server", "product", "words", "exemplar", "name")
-SHAPE = ("score", "tool", "server", "words", "coverage", "margin", "spread")
+SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name")
+SHAPE = ("score", "tool", "server", "words", "coverage", "margin", "spread", "length", "pool")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class SearchParams:
             "tool": 1.0,
             "server": 0.2,
             "product": 0.0,
-            "words": 0.8,
+            "words": 0.4,
+            "relative": 0.3,
             "exemplar": 0.5,
             "name": 0.5,
         }
@@ -105,9 +107,10 @@ def product(tool: Floats, server: Floats) -> Floats:
     return value
 
 
-def shape(scores: Floats, best: dict[str, float], coverage: float) -> dict[str, float]:
+def shape(scores: Floats, best: dict[str, float], coverage: float, words: int, pool: int) -> dict[str, float]:
     """What abstention looks at: ``scores`` float32 are the best ones, descending; ``best`` the first one's signals;
-    ``coverage`` the share (by idf) of the request's words that the first ones hold."""
+    ``coverage`` the share (by idf) of the request's words that the first ones hold; how many different ``words`` the
+    request has, and how many tools the ``pool``: among many, something always comes near."""
     top = float(scores[0])
     return {
         "score": top,
@@ -117,6 +120,8 @@ def shape(scores: Floats, best: dict[str, float], coverage: float) -> dict[str, 
         "coverage": coverage,
         "margin": top - float(scores[1]) if len(scores) > 1 else 0.0,
         "spread": top - float(scores[1:].mean()) if len(scores) > 1 else 0.0,
+        "length": float(np.log1p(words)),
+        "pool": float(np.log1p(pool)),
     }
 
 

@@ -17,6 +17,7 @@ _WORDS = 4
 _BITS = 64 * _WORDS
 _NOT_NAME = re.compile(r"[\W_]+")
 _MENTION = re.compile(r"[\w@][\w./@:\-]*[\w]")
+_IDENTIFIER = re.compile(r"[^\W_]_[^\W_]|/|^[a-z]+[A-Z][a-z]|-[^\W_]+-")
 _MAX_MENTIONS = 32
 
 
@@ -36,11 +37,11 @@ def name_hash(name: str) -> int:
 
 
 def mentions(text: str) -> list[str]:
-    """Runs of a text that look like a tool's name or id: with ``_``, ``-``, ``/``, ``.`` or a capital inside."""
+    """Runs of a text that only a tool's name or id looks like: ``get_user``, ``getUser`` or ``get-all-users``."""
     found = []
     for match in _MENTION.finditer(text[:4000]):
         run = match.group()
-        if re.search(r"[_\-/.]|[a-z0-9][A-Z]", run) and len(run) <= 200:
+        if _IDENTIFIER.search(run) and len(run) <= 200:
             found.append(run)
     return found[:_MAX_MENTIONS]
 

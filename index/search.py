@@ -25,9 +25,8 @@ import numpy.typing as npt
 from toolscout.errors import BadInput, StorageError
 from toolscout.index import fusion, snapshot
 from toolscout.index.bm25 import Forward, Inverted, WordScores
-from toolscout.index.document import server_name
 from toolscout.index.encoder import Encoder, make_encoder
-from toolscout.index.explain import explain
+from toolscout.index.explain import Explainer
 from toolscout.index.names import id_hash, mentions, name_hash, similarity, trigram_signature
 from toolscout.index.snapshot import Arrays, Meta
 from toolscout.index.vectors import ANN_FILE, FLAT_LIMIT, AnnIndex, VectorStore, lookup
@@ -96,14 +95,15 @@ class Hit:
     @cached_property
     def server(self) -> Server:
         """Its server's record."""
-        return self._index._server(int(self._index._tool_servers[self._row]))
+        return self._index._server(int(self._index.tool_servers[self._row]))
 
 
 @dataclass
 class Answer:
     """``hits`` best first, empty when nothing fits (``no_match``); then ``nearest`` is what came closest, to say so.
 
-    A request without a letter or digit matches nothing. ``probability`` is the calibrated chance that one of the hits serves the request: of several requests, the best.
+    ``probability`` is the calibrated chance that the pool holds a tool for the request; of several requests, the
+    highest. A request without a letter or digit matches nothing.
     """
 
     hits: list[Hit]
@@ -114,7 +114,7 @@ class Answer:
 
 
 @dataclass
-class _Ask:
+class Ask:
     """One request, encoded."""
 
     text: str
@@ -127,7 +127,7 @@ class _Ask:
 class Ranking:
     """The best candidates of one request: ``rows`` and ``scores`` descending, each signal of them, ``shape``."""
 
-    ask: _Ask
+    ask: Ask
     rows: Rows
     scores: Floats
     signals: dict[str, Floats]
@@ -148,9 +148,10 @@ class SearchIndex:
         self._tools = VectorStore(arrays["tool.codes"], arrays["tool.scales"])
         self._servers = VectorStore(arrays["server.codes"], arrays["server.scales"])
         self._exemplars = VectorStore(arrays["exemplar.codes"], arrays["exemplar.scales"])
-        self._tool_servers: npt.NDArray[np.int32] = arrays["tool.servers"]
+        # Row of the server of each tool row, and the tools' words: read by finetune/fit_search too.
+        self.tool_servers: npt.NDArray[np.int32] = arrays["tool.servers"]
         self._inverted = Inverted.load(folder, meta.tools)
-        self._forward = Forward.load(folder)
+        self.forward = Forward.load(folder)
         arrays.load_all(_MAPPED)
         self._ann = AnnIndex(folder) if (folder / ANN_FILE).is_file() else None
 
@@ -197,9 +198,26 @@ class SearchIndex:
     def __len__(self) -> int:
         return self.meta.tools
 
+    def largest_servers(self, count: int) -> list[str]:
+        """Ids of the servers with the most tools, most first."""
+        sizes = np.bincount(self.tool_servers, minlength=self.meta.servers)
+        return [self._server(int(row)).server_id for row in np.argsort(-sizes, kind="stable")[:count]]
+
     def close(self) -> None:
         """Let the files go. Hits of this index cannot be read any more afterwards."""
         self._arrays = Arrays(self.folder)
+
+    @property
+    def sorted_ids(self) -> npt.NDArray[np.uint64]:
+        """Hashes of all tool ids (``names.id_hash``), ascending."""
+        ids: npt.NDArray[np.uint64] = self._arrays["tool.ids_sorted"]
+        return ids
+
+    @property
+    def id_order(self) -> Rows:
+        """Row of each of ``sorted_ids``."""
+        order: Rows = self._arrays["tool.id_order"]
+        return order
 
     # --- lookups -----------------------------------------------------------------------------------------------------
 
@@ -265,13 +283,11 @@ class SearchIndex:
         fitting = [r for r in rankings if len(r.rows) and (not abstain or r.probability >= self.params.threshold)]
         if not fitting:
             nearest = _share([(r, min(len(r.rows), NEAREST)) for r in rankings], NEAREST)
-            hits = [self._hit(r, i, exemplars) for r, i in nearest]
-            return Answer([], True, best, hits, _ms(started))
+            return Answer([], True, best, self._hits(nearest, exemplars), _ms(started))
         share = -(-limit // len(fitting))
         counts = [(r, fusion.cut(r.scores, share, self.params) if dynamic else share) for r in fitting]
-        hits = [self._hit(r, i, exemplars) for r, i in _share(counts, 2 * max(limit, len(fitting)))]
-        if not dynamic:
-            hits = hits[: max(limit, len(fitting))]
+        most = max(limit, len(fitting)) * (2 if dynamic else 1)
+        hits = self._hits(_share(counts, most), exemplars)
         return Answer(hits, False, best, [], _ms(started))
 
     def warm(self) -> None:
@@ -279,7 +295,7 @@ class SearchIndex:
         if len(self):
             self.find("warm up", dynamic=False, abstain=False)
 
-    def ask(self, text: str, server: str = "", tool: str = "") -> _Ask:
+    def ask(self, text: str, server: str = "", tool: str = "") -> Ask:
         """Encode a plain query, or a structured request if ``server`` or ``tool`` is given."""
         if server or tool:
             text = f"{server}. {tool}".strip(" .")
@@ -287,12 +303,12 @@ class SearchIndex:
         else:
             texts = [text]
         vectors = self.encoder.encode(texts, kind="query")
-        return _Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)))
+        return Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)))
 
-    def rank(self, ask: _Ask, allowed: npt.NDArray[np.bool_] | None, depth: int) -> Ranking:
+    def rank(self, ask: Ask, allowed: npt.NDArray[np.bool_] | None, depth: int) -> Ranking:
         """The ``depth`` best candidates of one request among the rows that are ``allowed`` (None: all)."""
         rows = self._candidates(ask, allowed)
-        signals = self._signals(ask, rows)
+        signals = self.signals(ask, rows)
         scores = fusion.fuse(signals, self.params)
         top = np.argpartition(-scores, depth)[:depth] if len(scores) > depth else np.arange(len(scores))
         top = top[np.argsort(-scores[top], kind="stable")]
@@ -301,12 +317,14 @@ class SearchIndex:
         if not len(best):
             return Ranking(ask, best, scores[top], kept, dict.fromkeys(fusion.SHAPE, 0.0), 0.0)
         first = {name: float(values[0]) for name, values in kept.items()}
-        features = fusion.shape(scores[top][:SHAPE_DEPTH], first, self._coverage(ask, best[:COVERED]))
+        pool = len(self) if allowed is None else int(allowed.sum())
+        coverage = self._coverage(ask, best[:COVERED])
+        features = fusion.shape(scores[top][:SHAPE_DEPTH], first, coverage, len(ask.words.terms), pool)
         return Ranking(ask, best, scores[top], kept, features, fusion.probability(features, self.params))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _asks(self, query: str | None, requests: Sequence[ToolRequest]) -> list[_Ask]:
+    def _asks(self, query: str | None, requests: Sequence[ToolRequest]) -> list[Ask]:
         if len(requests) > MAX_REQUESTS:
             raise BadInput(f"{len(requests)} requests at once are too many: at most {MAX_REQUESTS}.")
         given = [(query or "", "", "")] if query is not None or not requests else []
@@ -328,7 +346,7 @@ class SearchIndex:
                 raise BadInput(f"There is no state {unknown[0]!r}.", f"States are {', '.join(STATES)}.")
             codes = [i for i, s in enumerate(STATES) if s in filters.states]
             servers &= np.isin(self._arrays["server.states"], codes)
-        allowed: npt.NDArray[np.bool_] = servers[self._tool_servers]
+        allowed: npt.NDArray[np.bool_] = servers[self.tool_servers]
         if filters.read_only:
             allowed &= self._arrays["tool.read_only"] == 1
         return allowed
@@ -348,7 +366,7 @@ class SearchIndex:
         return found
 
     def _close_servers(self, name: str) -> list[str]:
-        ids = {}
+        ids: dict[str, str] = {}
         for i in range(self.meta.servers):
             server_id = str(self._server_records.json(i)["server_id"])
             ids.setdefault(server_id.casefold(), server_id)
@@ -356,7 +374,7 @@ class SearchIndex:
         close = difflib.get_close_matches(name.casefold(), list(ids), n=3, cutoff=0.6)
         return list(dict.fromkeys(ids[c] for c in close))
 
-    def _candidates(self, ask: _Ask, allowed: npt.NDArray[np.bool_] | None) -> Rows | None:
+    def _candidates(self, ask: Ask, allowed: npt.NDArray[np.bool_] | None) -> Rows | None:
         """Rows to score; None for all rows. A filtered pool is always scored whole: it must not come up short."""
         if allowed is not None:
             return np.flatnonzero(allowed)
@@ -371,13 +389,20 @@ class SearchIndex:
         rows = np.unique(np.concatenate(parts).astype(np.int64))
         return rows[rows >= 0]
 
-    def _signals(self, ask: _Ask, rows: Rows | None) -> dict[str, Floats]:
+    def signals(self, ask: Ask, rows: Rows | None) -> dict[str, Floats]:
+        """Each of ``fusion.SIGNALS`` (those that are all zero may be missing) for some rows, or for all."""
         tool = self._tools.scores(ask.tool_vector, rows)
-        servers = self._tool_servers if rows is None else self._tool_servers[rows]
+        servers = self.tool_servers if rows is None else self.tool_servers[rows]
         server = self._servers.scores(ask.server_vector)[servers] if self.meta.servers else np.zeros_like(tool)
         total = max(float(ask.words.idf.sum()), 1e-6)
         words = ask.words.scores if rows is None else ask.words.scores[rows]
-        signals = {"tool": tool, "server": server, "words": words / np.float32(total)}
+        most = max(float(words.max(initial=0.0)), 1e-6)
+        signals = {
+            "tool": tool,
+            "server": server,
+            "words": words / np.float32(total),
+            "relative": words / np.float32(most),
+        }
         if self.params.signals["product"]:
             signals["product"] = fusion.product(tool, server)
         if len(self._exemplars):
@@ -402,38 +427,41 @@ class SearchIndex:
         wanted = np.array([name_hash(r) for r in runs], dtype=np.uint64)
         rows = np.flatnonzero(np.isin(self._arrays["tool.names"], wanted))
         ids = lookup(
-            self._arrays["tool.ids_sorted"],
-            self._arrays["tool.id_order"],
+            self.sorted_ids,
+            self.id_order,
             np.array([id_hash(r) for r in runs], dtype=np.uint64),
         )
         return np.concatenate([rows, ids[ids >= 0]])
 
-    def _coverage(self, ask: _Ask, rows: Rows) -> float:
+    def _coverage(self, ask: Ask, rows: Rows) -> float:
         """Share (by idf) of the request's words that the rows hold, the best of them."""
         total = float(ask.words.idf.sum())
         if not total:
             return 0.0
-        return (
-            max(float(ask.words.idf[np.isin(ask.words.terms, self._forward.row(int(r)))].sum()) for r in rows) / total
-        )
+        return max(float(ask.words.idf[np.isin(ask.words.terms, self.forward.row(int(r)))].sum()) for r in rows) / total
 
-    def _hit(self, ranking: Ranking, place: int, exemplars: int) -> Hit:
+    def _hits(self, places: Sequence[tuple[Ranking, int]], exemplars: int) -> list[Hit]:
+        """Hits of places in rankings, explained."""
+        explainers = {id(r): Explainer(r.ask.text, self.params) for r, _ in places}
+        return [self._hit(ranking, place, exemplars, explainers[id(ranking)]) for ranking, place in places]
+
+    def _hit(self, ranking: Ranking, place: int, exemplars: int, explainer: Explainer) -> Hit:
         row = int(ranking.rows[place])
-        server = self._server(int(self._tool_servers[row]))
+        server = self._server_records.json(int(self.tool_servers[row]))
+        server_id = str(server["server_id"])
+        name = str(server.get("title") or server.get("name") or server_id.rsplit("/", 1)[-1])
         signals = {name: float(values[place]) for name, values in ranking.signals.items()}
-        held = set(self._forward.row(row).tolist())
-        why = explain(ranking.ask.text, signals, held, server_name(server, server.server_id), self.params)
         return Hit(
             tool_id=self._id_texts.text(row),
-            server_id=server.server_id,
+            server_id=server_id,
             score=round(float(ranking.scores[place]), 4),
-            why=why,
+            why=explainer.reasons(signals, set(self.forward.row(row).tolist()), name),
             exemplars=self._exemplars_of(row, ranking.ask, exemplars),
             _index=self,
             _row=row,
         )
 
-    def _exemplars_of(self, row: int, ask: _Ask, count: int) -> list[Call]:
+    def _exemplars_of(self, row: int, ask: Ask, count: int) -> list[Call]:
         """Up to ``count`` exemplars of a tool, those nearest to the request first."""
         if count < 1 or not len(self._exemplars):
             return []
@@ -449,7 +477,7 @@ class SearchIndex:
 
     def _row(self, tool_id: str) -> int:
         wanted = np.array([id_hash(tool_id)], dtype=np.uint64)
-        return int(lookup(self._arrays["tool.ids_sorted"], self._arrays["tool.id_order"], wanted)[0])
+        return int(lookup(self.sorted_ids, self.id_order, wanted)[0])
 
     def _tool(self, row: int) -> Tool:
         return Tool.model_validate(self._records.json(row))

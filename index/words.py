@@ -32,6 +32,10 @@ _UNSPACED = (
     "\u0e01-\u0e4e\u0e81-\u0ecd\u1000-\u1049\u1780-\u17d3"  # Thai, Lao, Burmese, Khmer
     "\U00020000-\U0002fa1f"
 )
+_CHINESE_STOP = frozenset("的了我你他她它们這这那个個是在把帮幫请請和与與吗嗎呢吧要想给給一")
+_HIRAGANA = re.compile("[\u3040-\u309f]{2}")
+_KANA_OR_HANGUL = re.compile("[\u3040-\u30ff\uac00-\ud7af\u1100-\u11ff]")
+_MIXED = re.compile("[\u3040-\u309f][^\u3040-\u309f]|[^\u3040-\u309f][\u3040-\u309f]")
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0dff"  # not in \w, but part of words
 _LETTER = f"(?:[^\\W_{_UNSPACED}]|[{_MARKS}])"
 _TOKEN = re.compile(f"[{_UNSPACED}]+|{_LETTER}+(?:[_\\-./]+{_LETTER}+)*")
@@ -91,12 +95,23 @@ def _runs(text: str) -> Iterator[str]:
         yield match.group()
 
 
+def _unspaced(run: str) -> list[str]:
+    """Characters and pairs of an unspaced run that may carry meaning.
+
+    Left out are Hangul and kana on their own, pairs across kana and kanji (a word and its ending), kana pairs beside
+    kanji (endings), and what holds a Chinese function word.
+    """
+    singles = [c for c in run if c not in _CHINESE_STOP and not _KANA_OR_HANGUL.match(c)]
+    pairs = [run[i : i + 2] for i in range(len(run) - 1)]
+    kept = [p for p in pairs if not (_MIXED.match(p) or (singles and _HIRAGANA.match(p)) or set(p) & _CHINESE_STOP)]
+    return (singles + kept) or [run[:MAX_WORD]]
+
+
 def words(text: str) -> Iterator[str]:
     """The words of a text in order, folded and stemmed, stop words left out; identifiers also whole."""
     for run in _runs(text):
         if _IS_UNSPACED.match(run):
-            yield from run
-            yield from (run[i : i + 2] for i in range(len(run) - 1))
+            yield from _unspaced(run)
             continue
         run = run[: 2 * MAX_WORD]
         parts = split_identifier(run) or [run]
@@ -119,8 +134,7 @@ def surface_words(text: str) -> list[str]:
     """Words as they are written, without stop words, unspaced scripts in pairs: for explaining a match."""
     found: list[str] = []
     for run in _runs(text):
-        pairs = [run[i : i + 2] for i in range(max(1, len(run) - 1))]
-        parts = pairs if _IS_UNSPACED.match(run) else split_identifier(run)
+        parts = [p for p in _unspaced(run) if len(p) > 1] if _IS_UNSPACED.match(run) else split_identifier(run)
         found += [part for part in parts if part.casefold() not in STOP]
     return found
 

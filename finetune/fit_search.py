@@ -1,0 +1,264 @@
+"""Fit the search's few parameters to requests with known answers, and write them into the encoder's folder.
+
+    python -m toolscout.finetune.fit_search INDEX_FOLDER CALLS.jsonl.gz --out ENCODER_FOLDER/search.json
+
+1. Signal weights: listwise softmax likelihood of the relevant tools among the nearest ones of every signal, which are
+   the negatives; gradient ascent. ``name`` and ``exemplar`` are not fitted: requests that spell a tool's identifier are
+   rare in any file, and exemplars are not in the index that is fitted on. They keep the values given.
+2. Abstention: logistic regression on the shape of the best scores. Besides the file's own answerable and unanswerable
+   requests it sees each answerable one over small pools, with the servers of its tools and without: most
+   installations have a few dozen tools, not ten thousand.
+3. Threshold: the probability under which at most ``--false-refusals`` of the file's answerable requests fall.
+4. Dynamic k: ``drop`` so that at most ``--lost`` of the first ``limit`` tools' hits are lost, ``tie`` so that answers
+   are longer than ``limit`` in at most ``--longer`` of the requests.
+
+Every step is deterministic. Reported beside the fit: five-fold cross-validated recall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from toolscout.index import fusion
+from toolscout.index.bm25 import Bm25Weights, Inverted, WordScores
+from toolscout.index.names import id_hash
+from toolscout.index.search import Ask, SearchIndex
+from toolscout.index.vectors import lookup
+from toolscout.index.words import has_words, hashes
+from toolscout.jsonl import read_records
+from toolscout.records import Call
+from toolscout.settings import Settings
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+FITTED = ("tool", "server", "product", "words", "relative")
+KEPT = {"exemplar": 0.5, "name": 0.5}
+SCALE = 10.0
+"""Fitted weights are divided by this: the softmax wants about 10 a unit of cosine, a score of 0 to 2 reads better."""
+
+POOLS = (3, 10, 40, 160)
+"""Servers in the small pools of step 2."""
+
+_NEAR = 150
+_LIMIT = 5
+
+
+@dataclass
+class Case:
+    """One request: its candidates' signals [n, fitted], which of them are relevant, and what ranked it."""
+
+    call: Call
+    ask: Ask
+    relevant: Rows
+    signals: Floats
+    labels: Mask
+
+
+def read_cases(index: SearchIndex, calls: Sequence[Call]) -> list[Case]:
+    """Signals of the nearest tools of each request, and of its relevant ones."""
+    cases = []
+    for call in calls:
+        if not has_words(call.query):
+            continue
+        ask = index.ask(call.query)
+        signals = index.signals(ask, None)
+        signals.setdefault("product", fusion.product(signals["tool"], signals["server"]))
+        wanted = np.array([id_hash(t) for t in sorted(call.relevant_ids())], dtype=np.uint64)
+        relevant = lookup(index.sorted_ids, index.id_order, wanted)
+        relevant = relevant[relevant >= 0]
+        near = [np.argpartition(-signals[n], min(_NEAR, len(index) - 1))[:_NEAR] for n in FITTED]
+        rows = np.unique(np.concatenate([*near, relevant])).astype(np.int64)
+        table = np.stack([signals[n][rows] for n in FITTED], axis=1).astype(np.float64)
+        cases.append(Case(call, ask, relevant, table, np.isin(rows, relevant)))
+    return cases
+
+
+def fit_signals(cases: Sequence[Case], steps: int = 300, rate: float = 0.3) -> Floats:
+    """Weights [fitted] that maximise the softmax likelihood of the relevant tools (Adam, full batch); none negative."""
+    weights = np.full(len(FITTED), 3.0)
+    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+    for step in range(1, steps + 1):
+        gradient = np.zeros_like(weights)
+        for case in cases:
+            scores = case.signals @ weights
+            chance = np.exp(scores - scores.max())
+            chance /= chance.sum()
+            wanted = chance * case.labels
+            gradient += case.signals.T @ (chance - wanted / max(wanted.sum(), 1e-12))
+        gradient /= len(cases)
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.99 * square + 0.01 * gradient**2
+        weights -= rate * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-8)
+        weights = np.maximum(weights, 0.0)
+    return weights
+
+
+def places(cases: Sequence[Case], weights: Floats) -> Rows:
+    """Rank (from 0) of each request's best relevant tool."""
+    found = []
+    for case in cases:
+        scores = case.signals @ weights
+        found.append(int((scores > scores[case.labels].max()).sum()))
+    return np.array(found)
+
+
+def cross_validate(cases: Sequence[Case], folds: int = 5) -> Rows:
+    """Ranks with weights fitted on the other folds."""
+    order = np.random.default_rng(0).permutation(len(cases)) % folds
+    ranks = np.empty(len(cases), dtype=np.int64)
+    for fold in range(folds):
+        weights = fit_signals([c for c, f in zip(cases, order, strict=True) if f != fold])
+        held = np.flatnonzero(order == fold)
+        ranks[held] = places([cases[int(i)] for i in held], weights)
+    return ranks
+
+
+def small_pools(index: SearchIndex, case: Case, random: np.random.Generator) -> list[tuple[dict[str, float], bool]]:
+    """Shapes of a request over a few random servers, with those of its tools and without."""
+    servers = index.tool_servers
+    own = np.unique(servers[case.relevant])
+    others = np.setdiff1d(np.arange(index.meta.servers), own)
+    found = []
+    for size in POOLS:
+        drawn = random.choice(others, min(size, len(others)), replace=False)
+        for answerable in (True, False):
+            kept = np.concatenate([drawn, random.choice(own, 1)]) if answerable else drawn
+            allowed = np.isin(servers, kept)
+            if answerable and not allowed[case.relevant].any():
+                continue
+            found.append((index.rank(_in_pool(index, case.ask, allowed), allowed, 10).shape, answerable))
+    return found
+
+
+def _in_pool(index: SearchIndex, ask: Ask, allowed: Mask) -> Ask:
+    """The request with its words weighed as in an index of these rows alone."""
+    rows = np.flatnonzero(allowed)
+    part = Inverted.of(index.forward.take(rows), Bm25Weights()).score(hashes(ask.text))
+    scores = np.zeros(len(index), dtype=np.float32)
+    scores[rows] = part.scores
+    return replace(ask, words=WordScores(scores, part.terms, part.idf))
+
+
+def fit_abstention(features: Floats, labels: Mask, weights: Floats, steps: int = 3000) -> tuple[Floats, float]:
+    """Logistic regression [shape] and its constant, by gradient descent on standardised features with a little L2."""
+    centre, scale = features.mean(axis=0), features.std(axis=0) + 1e-9
+    x = (features - centre) / scale
+    share = weights / weights.sum()
+    w, bias = np.zeros(x.shape[1]), 0.0
+    for _ in range(steps):
+        error = share * (1 / (1 + np.exp(-(x @ w + bias))) - labels)
+        w -= 1.0 * (x.T @ error + 1e-3 * w)
+        bias -= 1.0 * float(error.sum())
+    w = w / scale
+    return w, bias - float(centre @ w)
+
+
+def auroc(scores: Floats, labels: Mask) -> float:
+    """Chance that an answerable request scores above an unanswerable one."""
+    good, bad = scores[labels], scores[~labels]
+    if not len(good) or not len(bad):
+        return 0.5
+    return float(((good[:, None] > bad[None, :]) + 0.5 * (good[:, None] == bad[None, :])).mean())
+
+
+def fit(
+    index: SearchIndex, calls: Sequence[Call], *, false_refusals: float, lost: float, longer: float, fitted: str
+) -> tuple[fusion.SearchParams, dict[str, object]]:
+    """All parameters, and a report on them."""
+    cases = read_cases(index, calls)
+    answerable = [c for c in cases if len(c.relevant)]
+    weights = fit_signals(answerable)
+    signals = {n: round(float(w) / SCALE, 4) for n, w in zip(FITTED, weights, strict=True)} | KEPT
+    index.params = replace(index.params, signals=signals)
+
+    random = np.random.default_rng(0)
+    real = [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in cases]
+    small = [pair for c in answerable for pair in small_pools(index, c, random)]
+    table = np.array([[shape[n] for n in fusion.SHAPE] for shape, _ in real + small])
+    labels = np.array([label for _, label in real + small])
+    weight = np.concatenate([np.full(len(real), 1 / len(real)), np.full(len(small), 1 / max(len(small), 1))])
+    shape_weights, bias = fit_abstention(table, labels, weight)
+    chances = 1 / (1 + np.exp(-(table @ shape_weights + bias)))
+    chance, label = chances[: len(real)], labels[: len(real)]
+    threshold = float(np.quantile(chance[label], false_refusals))
+
+    ranked = [(index.rank(c.ask, None, 2 * _LIMIT), c) for c in answerable]
+    gaps = [
+        float(r.scores[0] - s)
+        for r, c in ranked
+        for row, s in zip(r.rows[:5], r.scores, strict=False)
+        if row in c.relevant
+    ]
+    last = [float(r.scores[_LIMIT - 1] - r.scores[_LIMIT]) for r, _ in ranked if len(r.scores) > _LIMIT]
+    params = fusion.SearchParams(
+        signals=signals,
+        shape={n: round(float(w), 4) for n, w in zip(fusion.SHAPE, shape_weights, strict=True)},
+        bias=round(bias, 4),
+        threshold=round(threshold, 4),
+        drop=round(float(np.quantile(gaps, 1 - lost)), 4),
+        tie=round(float(np.quantile(last, longer)), 4),
+        fitted=fitted,
+    )
+    index.params = params
+    lengths = [fusion.cut(r.scores, _LIMIT, params) for r, _ in ranked]
+    held = [bool(np.isin(r.rows[:k], c.relevant).any()) for (r, c), k in zip(ranked, lengths, strict=True)]
+
+    def recall(ranks: Rows) -> dict[str, float]:
+        return {f"@{k}": round(float((ranks < k).mean()), 4) for k in (1, 5, 10, 50)}
+
+    small_chance, small_label = chances[len(real) :], labels[len(real) :]
+    report: dict[str, object] = {
+        "requests": {"answerable": len(answerable), "unanswerable": len(cases) - len(answerable)},
+        "recall": recall(places(answerable, weights)),
+        "recall_cross_validated": recall(cross_validate(answerable)),
+        "abstention": {
+            "auroc": round(auroc(chance, label), 4),
+            "false_refusals": round(float((chance[label] < threshold).mean()), 4),
+            "false_offers": round(float((chance[~label] >= threshold).mean()), 4),
+            "small_pools_auroc": round(auroc(small_chance, small_label), 4),
+            "small_pools_false_refusals": round(float((small_chance[small_label] < threshold).mean()), 4),
+            "small_pools_false_offers": round(float((small_chance[~small_label] >= threshold).mean()), 4),
+        },
+        "dynamic_k": {"mean_length": round(float(np.mean(lengths)), 2), "recall": round(float(np.mean(held)), 4)},
+    }
+    return params, report
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of this script."""
+    parser = argparse.ArgumentParser(description="Fit the search's parameters to requests with known answers.")
+    parser.add_argument("home", type=Path, help="home folder whose index holds the pool")
+    parser.add_argument("calls", type=Path, nargs="+", help="requests (.jsonl, .jsonl.gz), some unanswerable")
+    parser.add_argument("--encoder", default="default")
+    parser.add_argument("--out", type=Path, required=True, help="search.json to write")
+    parser.add_argument("--false-refusals", type=float, default=0.03)
+    parser.add_argument("--lost", type=float, default=0.03)
+    parser.add_argument("--longer", type=float, default=0.25)
+    args = parser.parse_args(argv)
+    settings = Settings(home=args.home, encoder=args.encoder)
+    index = SearchIndex.open(settings.index_dir, settings=settings)
+    calls = [call for path in args.calls for call in read_records(path, Call)]
+    names = ", ".join(path.name for path in args.calls)
+    params, report = fit(
+        index,
+        calls,
+        false_refusals=args.false_refusals,
+        lost=args.lost,
+        longer=args.longer,
+        fitted=f"{names}: {len(calls)} requests over {len(index)} tools, by finetune/fit_search.py",
+    )
+    fusion.write_params(args.out, params)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()
