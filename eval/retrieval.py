@@ -91,7 +91,7 @@ def measure_retrieval(
 
     check_peers(peers)
     settings = settings or Settings()
-    calls = read_calls(files.calls, limit, seed)
+    calls, warnings = askable_rows(read_calls(files.calls, limit, seed))
     counter = make_counter(tokenizer)
     with tempfile.TemporaryDirectory(prefix="toolscout-eval-") as home:
         mine = settings.model_copy(update={"home": Path(home), "database": "", "starter": False})
@@ -101,7 +101,7 @@ def measure_retrieval(
 
         index = SearchIndex.open(mine.index_dir, settings=mine)
         try:
-            warnings = check_gold(calls, lambda tool_id: index.get_tool(tool_id) is not None)
+            warnings += check_gold(calls, lambda tool_id: index.get_tool(tool_id) is not None)
             for warning in warnings:
                 say(warning)
             say(f"asking {len(calls)} requests over {len(index)} tools")
@@ -209,6 +209,18 @@ def readings(judged: Sequence[Judged]) -> JsonObject:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
+
+
+def askable_rows(calls: Sequence[Call]) -> tuple[list[Call], list[str]]:
+    """Rows that a search over the whole pool can be asked, and what to say about the others.
+
+    A row without gold that brings its own candidates says that none of those fits; in the pool something may.
+    """
+    kept = [row for row in calls if row.gold or not row.candidates]
+    left = len(calls) - len(kept)
+    if not left:
+        return kept, []
+    return kept, [f"{left} rows without gold left out: nothing among their own candidates fits, in the pool it may."]
 
 
 def check_gold(calls: Sequence[Call], known: Callable[[str], bool]) -> list[str]:
