@@ -506,7 +506,7 @@ def _read(text: str, label: str) -> JsonObject | None:
 
 def _close(text: str) -> str:
     """JSON that broke off, cut back to the last whole member of its arguments and closed."""
-    start = text.find("{")
+    start = max(text.find("{"), 0)
     for end in range(len(text), start, -1):
         if text[end - 1] not in '"}]0123456789el':
             continue

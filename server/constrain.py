@@ -247,7 +247,7 @@ class _Grammar:
         if not members:
             return '"{}"'
         member = self.rule_of(" | ".join(members))
-        most = min(len(members) if rest is False else 64, 64) - 1
+        most = min(len(members) if rest is False else MAX_ITEMS, 64) - 1
         more = f'(", " {member}){{0,{most}}}' if most else ""
         return f'"{{" ({member} {more})? "}}"'
 
@@ -258,7 +258,7 @@ class _Grammar:
             if rest is False:
                 return '"{}"'
             entry = f'{self.use("string")} ": " {self.rule(rest)}'
-            return f'"{{" ({entry} (", " {entry}){{0,63}})? "}}"'
+            return f'"{{" ({entry} (", " {entry}){{0,{MAX_ITEMS - 1}}})? "}}"'
         members = self.members(node)
         required = set(node["required"])
         # Two rules a member, from the last to the first: what may follow when nothing stands before it ("first")

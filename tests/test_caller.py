@@ -1,0 +1,396 @@
+"""suggest_call's core: ready calls always validate, nothing is made up, and what lacks is said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from odd_schemas import ODD
+
+from toolscout.records import Call, GoldCall, Tool
+from toolscout.server.backends import ContextOverflow, Generation, Token
+from toolscout.server.backends.gguf import GgufBackend
+from toolscout.server.caller import ENABLE_MODEL, Caller, Candidate, _Run, without_model
+from toolscout.server.choice import choice_probabilities, mean_probability
+from toolscout.server.grounding import Grounds, invented, is_placeholder
+from toolscout.server.models import packaged_model
+from toolscout.server.skeleton import extract, skeleton
+from toolscout.settings import Settings
+from toolscout.validation import validate
+
+
+def tool(name: str, required: Sequence[str] = (), **properties: Any) -> Tool:
+    schema = {"type": "object", "properties": properties, "required": list(required)}
+    return Tool(
+        tool_id=f"acme/{name}", server_id="acme", name=name, description=name.replace("_", " "), input_schema=schema
+    )
+
+
+TEXT = {"type": "string"}
+FORECAST = tool("get_weather_forecast", ["city"], city=TEXT, days={"type": "integer", "minimum": 1, "maximum": 7})
+ISSUE = tool("read_issue", ["issue_id"], issue_id=TEXT, verbose={"type": "boolean"})
+MAIL = tool("send_mail", ["to", "body"], to={"type": "string", "format": "email"}, body=TEXT)
+NOW = tool("time_now")
+
+
+def candidates(*tools: Tool) -> list[Candidate]:
+    return [Candidate(t, 1.0 / (i + 1)) for i, t in enumerate(tools)]
+
+
+class Scripted:
+    """A model whose answers are written down: for what a real one cannot be made to do on command."""
+
+    name = "scripted"
+
+    def __init__(self, *answers: str | Exception, prefills: bool = False) -> None:
+        self.answers = list(answers)
+        self.prefills = prefills
+        self.asked: list[dict[str, Any]] = []
+
+    async def generate(self, messages: Any, **options: Any) -> Generation:
+        self.asked.append({"messages": list(messages), **options})
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return Generation(answer, complete=not answer.endswith("…"))
+
+    async def close(self) -> None:
+        pass
+
+
+async def suggest(backend: Any, task: str, *tools: Tool, steps: int = 1, context: str = "") -> Any:
+    return await Caller(Settings(), backend=backend).suggest(task, candidates(*tools), steps=steps, context=context)
+
+
+# -- the flow, answer by answer
+
+
+async def test_a_stated_call_is_ready() -> None:
+    model = Scripted(
+        '{"name": "get_weather_forecast"}',
+        '{"name": "get_weather_forecast", "arguments": {"days": 3, "city": "Oslo"}}',
+    )
+    answer = await suggest(model, "Oslo weather for 3 days", FORECAST, NOW)
+    (call,) = answer.calls
+    assert call.ready and call.arguments == {"days": 3, "city": "Oslo"} and call.skeleton is None
+    assert not answer.abstained and answer.schema_valid and answer.model == "scripted"
+    assert model.asked[0]["messages"] == model.asked[1]["messages"], "both phases share their prompt"
+    assert model.asked[0]["schema"]["properties"]["name"]["enum"] == ["get_weather_forecast", "time_now", "none"]
+
+
+async def test_an_id_that_nobody_stated_is_missing_not_made_up() -> None:
+    model = Scripted('{"name": "read_issue"}', '{"name": "read_issue", "arguments": {"issue_id": "ABC-1234567"}}')
+    answer = await suggest(model, "Read me the issue about the login bug", ISSUE)
+    (call,) = answer.calls
+    assert call.arguments == {} and call.missing == ["issue_id"] and not call.ready
+    assert call.skeleton == {"issue_id": "<issue_id: string>"}
+    assert "issue_id" in answer.reason and not answer.abstained
+
+
+async def test_an_id_in_the_context_counts_as_stated() -> None:
+    model = Scripted('{"name": "read_issue"}', '{"name": "read_issue", "arguments": {"issue_id": "ABC-1234567"}}')
+    answer = await suggest(model, "Read that issue", ISSUE, context="The newest issue is abc-1234567.")
+    assert answer.calls[0].ready
+
+
+async def test_an_optional_value_that_nobody_stated_is_left_out() -> None:
+    search = tool("search", ["query"], query=TEXT, api_key=TEXT, author_email=TEXT, note=TEXT)
+    given = {"query": "cats", "api_key": "sk-123456789abc", "author_email": "user@example.com", "note": ""}
+    model = Scripted('{"name": "search"}', json.dumps({"name": "search", "arguments": given}))
+    answer = await suggest(model, "Search cats", search)
+    assert answer.calls[0].ready and answer.calls[0].arguments == {"query": "cats"}
+
+
+async def test_an_invalid_call_is_repaired_with_the_error_in_view() -> None:
+    model = Scripted(
+        '{"name": "get_weather_forecast"}',
+        '{"name": "get_weather_forecast", "arguments": {"city": "Oslo", "days": 30}}',
+        '{"name": "get_weather_forecast", "arguments": {"city": "Oslo", "days": 7}}',
+    )
+    answer = await suggest(model, "Oslo weather for a month", FORECAST)
+    assert answer.calls[0].ready and answer.calls[0].arguments["days"] == 7
+    said = model.asked[2]["messages"][-1]["content"]
+    assert "days" in said and "7" in said
+
+
+async def test_a_bad_option_is_dropped_when_the_repair_fails_too() -> None:
+    bad = '{"name": "get_weather_forecast", "arguments": {"city": "Oslo", "days": 30}}'
+    answer = await suggest(Scripted('{"name": "get_weather_forecast"}', bad, bad), "Oslo weather", FORECAST)
+    assert answer.calls[0].ready and answer.calls[0].arguments == {"city": "Oslo"}
+
+
+async def test_what_never_validates_is_not_returned() -> None:
+    strict = tool("set_level", ["level"], level={"type": "string", "pattern": "^L[0-9]$"})
+    bad = '{"name": "set_level", "arguments": {"level": "high"}}'
+    answer = await suggest(Scripted('{"name": "set_level"}', bad, bad), "Set the level high", strict)
+    assert answer.abstained and answer.calls == [] and "acme/set_level fits, but" in answer.reason
+
+
+@pytest.mark.parametrize("nonsense", ["I cannot help with that.", "[1, 2", '{"arguments": "none"}', ""])
+async def test_nonsense_from_the_model_is_no_call(nonsense: str) -> None:
+    answer = await suggest(Scripted('{"name": "get_weather_forecast"}', nonsense, nonsense), "Weather?", FORECAST)
+    assert all(not c.ready and c.arguments == {} for c in answer.calls)
+    answer = await suggest(Scripted(nonsense), "Weather?", FORECAST)
+    assert answer.abstained and answer.calls == []
+
+
+async def test_none_is_an_abstention_with_a_reason() -> None:
+    answer = await suggest(Scripted('{"name": "none"}'), "Make my sister apologise", FORECAST, NOW)
+    assert answer.abstained and answer.reason and answer.calls == []
+
+
+async def test_no_candidates_is_an_abstention() -> None:
+    answer = await Caller(Settings(), backend=Scripted()).suggest("x", [])
+    assert answer.abstained and answer.reason
+
+
+async def test_a_prompt_that_is_too_long_is_rendered_shorter() -> None:
+    wordy = FORECAST.model_copy(update={"description": "rain and sun " * 4000})
+    model = Scripted(
+        ContextOverflow("too long", 0.3),
+        '{"name": "get_weather_forecast"}',
+        '{"name": "get_weather_forecast", "arguments": {"city": "Oslo"}}',
+    )
+    answer = await suggest(model, "Oslo weather " + "please " * 6000, wordy)
+    lengths = [len(str(a["messages"])) for a in model.asked]
+    assert answer.calls[0].ready and lengths[1] < lengths[0] / 2 and lengths[2] == lengths[1]
+
+
+async def test_a_context_that_never_fits_is_a_clear_error() -> None:
+    with pytest.raises(ContextOverflow):
+        await suggest(Scripted(*[ContextOverflow("too long", 0.5)] * 6), "x", NOW)
+
+
+async def test_left_out_required_values_are_asked_for_and_kept_only_if_the_task_supports_them() -> None:
+    model = Scripted('send_mail",', " {}}", ' "ann@acme.test"}', ' "Invented words entirely"}', prefills=True)
+    answer = await suggest(model, "Mail ann@acme.test", MAIL)
+    (call,) = answer.calls
+    assert call.arguments == {"to": "ann@acme.test"} and call.missing == ["body"] and not call.ready
+    assert model.asked[2]["prefix"].endswith('"arguments": {"to":')
+    assert model.asked[3]["prefix"].endswith('"arguments": {"to": "ann@acme.test", "body":')
+
+
+async def test_what_the_model_declares_missing_is_not_asked_for_again() -> None:
+    model = Scripted('read_issue",', ' {}, "missing": ["issue_id"]}', prefills=True)
+    answer = await suggest(model, "Read the issue", ISSUE)
+    assert answer.calls[0].missing == ["issue_id"] and len(model.asked) == 2
+
+
+async def test_an_answer_that_broke_off_keeps_its_whole_members() -> None:
+    model = Scripted('get_weather_forecast",', ' {"city": "Oslo", "days": 3, "x…', prefills=True)
+    answer = await suggest(model, "Oslo weather, 3 days", FORECAST)
+    assert answer.calls[0].ready and answer.calls[0].arguments == {"city": "Oslo", "days": 3}
+
+
+# -- plans
+
+
+async def test_a_plan_refers_to_earlier_calls_and_says_what_it_depends_on() -> None:
+    lookup = tool("find_issue", ["text"], text=TEXT)
+    count = tool("close_issue", ["number"], number={"type": "integer"})
+    model = Scripted(
+        '{"name": "find_issue"}',
+        '{"name": "find_issue", "arguments": {"text": "login"}}',
+        '{"name": "close_issue"}',
+        '{"name": "close_issue", "arguments": {"number": "$1.number"}}',
+        '{"name": "none"}',
+    )
+    answer = await suggest(model, "Find the login issue and close it", lookup, count, steps=5)
+    first, second = answer.calls
+    assert (first.id, first.depends_on) == ("1", []) and first.ready
+    assert (second.id, second.depends_on, second.arguments) == ("2", ["1"], {"number": "$1.number"})
+    assert second.ready and not answer.abstained and answer.reason is None
+    assert '"id": "1"' in model.asked[2]["messages"][1]["content"]
+
+
+async def test_a_reference_to_nothing_earlier_is_not_a_value() -> None:
+    model = Scripted(
+        '{"name": "read_issue"}', '{"name": "read_issue", "arguments": {"issue_id": "$4.id"}}', '{"name": "none"}'
+    )
+    answer = await suggest(model, "Read it", ISSUE, steps=3)
+    assert answer.calls[0].missing == ["issue_id"] and answer.calls[0].depends_on == []
+
+
+async def test_a_plan_that_repeats_itself_ends() -> None:
+    call = ['{"name": "time_now"}', '{"name": "time_now", "arguments": {}}']
+    answer = await suggest(Scripted(*call, *call), "What time is it?", NOW, steps=10)
+    assert [c.tool_id for c in answer.calls] == ["acme/time_now"]
+
+
+# -- without a model
+
+
+def test_without_a_model_the_best_tool_its_skeleton_and_how_to_enable_one() -> None:
+    worked = Call(id="1", query="Oslo?", gold=[GoldCall(tool_id=FORECAST.tool_id, arguments={"city": "Oslo"})])
+    given = [Candidate(NOW, 0.2), Candidate(FORECAST, 0.9, [worked])]
+    answer = without_model("Weather in Lima", given)
+    (call,) = answer.calls
+    assert call.tool_id == FORECAST.tool_id and not call.ready and call.missing == ["city"]
+    assert call.skeleton == {"city": "<city: string>"} and call.arguments == {}
+    assert answer.reason == ENABLE_MODEL and answer.model is None and answer.alternatives == [NOW.tool_id]
+    shaped = answer.to_answer({FORECAST.tool_id: FORECAST})
+    assert shaped["exemplars"] == [{"request": "Oslo?", "arguments": {"city": "Oslo"}}]
+    assert "city" in shaped["calls"][0]["signature"] and "model" not in shaped
+
+
+async def test_no_model_installed_means_that_answer(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolscout.server.models.packaged_model", lambda: None)
+    answer = await Caller(settings).suggest("Weather", candidates(FORECAST))
+    assert answer.model is None and answer.calls[0].skeleton
+
+
+@pytest.mark.parametrize(
+    ("task", "properties", "found"),
+    [
+        ("in metric please", {"units": {"enum": ["metric", "imperial"]}}, {"units": "metric"}),
+        ("metric or imperial", {"units": {"enum": ["metric", "imperial"]}}, {}),
+        ("mail ann@acme.test now", {"email": TEXT}, {"email": "ann@acme.test"}),
+        ("a@b.co and c@d.co", {"email": TEXT}, {}),
+        ("read https://a.test/x?y=1.", {"url": TEXT}, {"url": "https://a.test/x?y=1"}),
+        ('find "red shoes"', {"query": TEXT}, {"query": "red shoes"}),
+        ('find "red" or "blue"', {"query": TEXT}, {}),
+        ('find "red"', {"query": TEXT, "shop": TEXT}, {}),
+        ("find red", {"query": TEXT}, {}),
+        ('since "now"', {"when": {"type": "string", "format": "date"}}, {}),
+    ],
+)
+def test_only_what_is_stated_beyond_doubt_is_read_off(task: str, properties: Any, found: Any) -> None:
+    assert extract(task, {"type": "object", "properties": properties, "required": list(properties)}) == found
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_schema_has_a_skeleton_and_an_honest_answer(name: str) -> None:
+    skeleton(ODD[name])
+    schema = ODD[name] if isinstance(ODD[name], dict) else {}
+    odd = Tool(tool_id="s/t", server_id="s", name="t", input_schema=schema)
+    for call in without_model("anything", [Candidate(odd, 1.0)]).calls:
+        assert not call.ready or validate(call.arguments, schema) == []
+
+
+# -- grounding
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said", "made_up"),
+    [
+        ("issue_id", "42", "issue 42", False),
+        ("issue_id", "42", "the last issue", True),
+        ("property_id", 8624316600, "the house listed as 8624316600", False),
+        ("property_id", 8624316600, "the house", True),
+        ("user_id", 3, "user three", False),
+        ("days", 3, "a few days", False),
+        ("repoUrl", "https://github.com/pallets/click", "pallets/click on github.com", False),
+        ("url", "https://acme.test/", "open acme.test", False),
+        ("url", "https://acme.test/login", "open acme.test", True),
+        ("email", "ann@acme.test", "mail Ann at ACME", True),
+        ("to", "ann@acme.test", "mail Ann", True),
+        ("to", "Ann", "mail Ann", False),
+        ("address", "0x9F3C1b7ae2", "wallet 0x9f3c1b7AE2", False),
+        ("path", "src/main.py", "main.py in src", False),
+        ("path", "/etc/passwd", "the config", True),
+        ("phone", "+4917012345", "call +49 170 12345", False),
+        ("country", "NO", "Norway", False),
+        ("start", "2026-11-22", "tomorrow", False),
+        ("api_key", "YOUR_API_KEY", "use my key", True),
+        ("title", "<title>", "an issue", True),
+        ("cover", "https://img.test/a.png", "a nice cover", True),
+        ("token", "sk-abcdef0123456789", "", True),
+        ("sort_key", "name", "by date", False),
+        ("ids", ["7", "8"], "items 7 and 8", False),
+        ("ids", ["7", "9"], "items 7 and 8", True),
+        ("target", {"id": "zz9"}, "it", True),
+        ("id", "$1.id", "", False),
+    ],
+)
+def test_a_particular_thing_has_to_be_stated(name: str, value: Any, said: str, made_up: bool) -> None:
+    assert invented(name, {"type": "string"}, value, Grounds(said)) is made_up
+
+
+def test_choices_and_defaults_of_the_schema_are_no_inventions() -> None:
+    assert not invented("key_id", {"enum": ["k1", "k2"]}, "k2", Grounds(""))
+    assert not invented("base_url", {"type": "string", "default": "https://api.test"}, "https://api.test", Grounds(""))
+
+
+@pytest.mark.parametrize("value", ["", "  ", "<id>", "{{name}}", "your_token_here", "xxxx", "string", "N/A", "…"])
+def test_placeholders_are_known(value: str) -> None:
+    assert is_placeholder(value) and not is_placeholder("Oslo")
+
+
+# -- probabilities
+
+
+def test_probabilities_of_the_choice_are_scaled_over_the_options() -> None:
+    tokens = [
+        Token("get", math.log(0.3), (("The", math.log(0.4)), ("get", math.log(0.3)), ("no", math.log(0.1)))),
+        Token("_all", math.log(0.5), (("_all", math.log(0.5)), ('_one",', math.log(0.25)))),
+        Token('",', math.log(0.9), (('",', math.log(0.9)),)),
+    ]
+    odds = choice_probabilities(tokens, ["get_all", "get_one", "none"])
+    assert odds == pytest.approx({"get_all": 0.5, "get_one": 0.25, "none": 0.25})
+
+
+def test_probabilities_are_found_within_a_whole_answer() -> None:
+    texts = ['{"', "name", '":', ' "a', '"}']
+    tokens = [Token(t, math.log(0.5), ((t, math.log(0.5)),)) for t in texts]
+    tokens[3] = Token(' "a', math.log(0.6), ((' "a', math.log(0.6)), (' "b', math.log(0.2)), (" {", math.log(0.2))))
+    assert choice_probabilities(tokens, ["a", "b"]) == pytest.approx({"a": 0.75, "b": 0.25})
+    assert choice_probabilities([], ["a"]) == {} and choice_probabilities(tokens[:2], ["a"]) == {}
+    assert mean_probability([Token("x", math.log(0.25)), Token("y", 0.0)]) == pytest.approx(0.5)
+
+
+# -- a real model
+
+
+@pytest.fixture(scope="module")
+def smollm() -> Iterator[GgufBackend]:
+    """The 135M model, cut short: an untuned model of that size rambles until it is stopped."""
+    model = packaged_model()
+    assert model is not None, "the extra `test` brings it"
+    backend = GgufBackend(model.path, name=model.name, threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("toolscout.server.caller._ANSWER_TOKENS", 96)
+        patch.setattr(_Run.ask, "__kwdefaults__", {**(_Run.ask.__kwdefaults__ or {}), "max_tokens": 96})
+        yield backend
+    asyncio.run(backend.close())
+
+
+SOME = ["ref", "enums", "array bounds", "formats", "number bounds", "map", "odd names", "anyOf of required"]
+
+
+@pytest.mark.parametrize("name", SOME)
+async def test_a_real_model_over_odd_schemas_gives_valid_calls_or_says_what_lacks(
+    smollm: GgufBackend, name: str
+) -> None:
+    odd = Tool(tool_id="s/make", server_id="s", name="make", description="Make it.", input_schema=ODD[name])
+    task = 'Make AB with 2, 3.5, metric, slow mode, on 2026-03-01, id 7, called "x".'
+    answer = await Caller(Settings(), backend=smollm).suggest(task, [Candidate(odd, 1.0)])
+    assert answer.model == "smollm2-135m" and (answer.calls or answer.reason)
+    for call in answer.calls:
+        assert 0 <= call.confidence <= 1
+        if call.ready:
+            assert validate(call.arguments, ODD[name]) == [] and not call.missing
+        else:
+            assert call.missing and call.skeleton is not None
+            assert set(call.missing).isdisjoint(call.arguments)
+
+
+async def test_a_real_model_plans_without_dangling_references(smollm: GgufBackend) -> None:
+    answer = await Caller(Settings(), backend=smollm).suggest(
+        "Get the weather forecast for Oslo, then mail it to ann@acme.test", candidates(FORECAST, MAIL, ISSUE), steps=3
+    )
+    for index, call in enumerate(answer.calls):
+        assert call.id == str(index + 1) and set(call.depends_on) <= {str(i) for i in range(1, index + 1)}
+        assert call.tool_id in {t.tool_id for t in (FORECAST, MAIL, ISSUE)}
+
+
+async def test_concurrent_suggestions_share_one_model(smollm: GgufBackend) -> None:
+    caller = Caller(Settings(), backend=smollm)
+    tasks = ["Weather in Oslo", "Weather in Lima", "What time is it?"]
+    answers = await asyncio.gather(*(caller.suggest(t, candidates(FORECAST, NOW)) for t in tasks))
+    assert all(a.model == "smollm2-135m" for a in answers)
+    again = await caller.suggest(tasks[0], candidates(FORECAST, NOW))
+    assert again.calls == answers[0].calls, "greedy decoding gives the same call again"
