@@ -6,6 +6,7 @@ path to an encoder folder, ``st:<model>`` (sentence-transformers) or ``openai:<m
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -157,6 +158,8 @@ class OnnxEncoder:
             return self._loaded
         with self._lock:
             if self._loaded is None:
+                # Its wheels send usage data home unless told otherwise before the library loads (since 1.29, on Linux too).
+                os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
                 import onnxruntime as ort
                 from tokenizers import Tokenizer
 

@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 _SECONDS_A_STEP = 90.0
 _REPEATS = 20
 _CHARACTERS_A_TOKEN = 4
+_QUERIES = (  # as an agent asks: one operation, in plain words
+    "convert a time from one timezone to another",
+    "show the latest commits of a git repository",
+    "fetch a web page and read it as text",
+)
 _COMMITS = ("Add the greeting", "Say it in French too", "Fix the accent")
 _HEADLINE = "Herons return to the old canal"
 _PAGE = f"""<!doctype html><html><head><title>Canal news</title></head><body><article><h1>{_HEADLINE}</h1>
@@ -217,7 +222,7 @@ class _Demo:
         ask = "What time is it in Tokyo when it is 14:30 in Paris?"
         self.screen.title(f"“{ask}”")
         arguments = {"source_timezone": "Europe/Paris", "time": "14:30", "target_timezone": "Asia/Tokyo"}
-        await self._find(client, "time", ask, "time/convert_time")
+        await self._find(client, "time", _QUERIES[0], "time/convert_time")
         await self._suggest(client, ask, "time/convert_time", arguments)
         now = datetime.now(ZoneInfo("Europe/Paris"))
         there = now.replace(hour=14, minute=30).astimezone(ZoneInfo("Asia/Tokyo"))
@@ -228,7 +233,7 @@ class _Demo:
     async def _git(self, client: Client[Any]) -> None:
         repository = _repository(self.folder / "repository")
         self.screen.title("“Which commits were made in this repository lately?”")
-        await self._find(client, "git", "show the latest commits of a git repository", "git/git_log")
+        await self._find(client, "git", _QUERIES[1], "git/git_log")
         await self._invoke(
             client, "git", "git/git_log", {"repo_path": str(repository), "max_count": 3}, list(_COMMITS),
             lambda _: " · ".join(reversed(_COMMITS)),
@@ -236,7 +241,7 @@ class _Demo:
 
     async def _fetch(self, client: Client[Any], url: str) -> None:
         self.screen.title("“Read this page to me”")
-        await self._find(client, "fetch", f"read the web page {url} as text", "fetch/fetch")
+        await self._find(client, "fetch", _QUERIES[2], "fetch/fetch")
         await self._invoke(
             client, "fetch", "fetch/fetch", {"url": url}, ["grey herons", "nineteen years"],
             lambda text: _around(text, "grey herons"),
@@ -263,18 +268,14 @@ class _Demo:
 
     async def _measure(self, client: Client[Any]) -> None:
         """Medians of warm calls, timed at the client."""
-        self.screen.title("Measured at the client, warm")
-        queries = (
-            "convert a time between zones",
-            "list branches of a repository",
-            "download a web page",
-            "stage files",
+        self.screen.title(
+            "Measured at the client, warm (the first find loads the index, a first invoke starts its server)"
         )
         call = {"tool_id": "time/get_current_time", "arguments": {"timezone": "Asia/Tokyo"}}
         finds, invokes, answers = [], [], []
         for number in range(_REPEATS):
             started = time.perf_counter()
-            answer, _, _ = await _call(client, "find_tools", {"query": queries[number % len(queries)]})
+            answer, _, _ = await _call(client, "find_tools", {"query": _QUERIES[number % len(_QUERIES)]})
             finds.append((time.perf_counter() - started) * 1000)
             answers.append(_tokens(answer))
             started = time.perf_counter()
@@ -294,6 +295,7 @@ class _Demo:
     # --- the three tools ---------------------------------------------------------------------------------------------
 
     async def _find(self, client: Client[Any], scene: str, query: str, expected: str) -> None:
+        self.screen.more(f"the agent asks: {query}")
         started = time.perf_counter()
         answer, text, failed = await _call(client, "find_tools", {"query": query})
         ids = [tool["tool_id"] for tool in answer.get("tools", ())]
@@ -303,26 +305,31 @@ class _Demo:
         self._done(f"{scene}:find_tools", good, started, ", ".join(ids), _short(shown))
 
     async def _suggest(self, client: Client[Any], task: str, expected: str, right: dict[str, Any]) -> None:
-        """Shown as it comes: a small model may write a wrong value, which is said and not hidden."""
+        """Shown as it comes: a small model may write a wrong value or decline, which is said and not hidden.
+
+        A call that is offered as ready must pass the server's own check (``dry_run``).
+        """
         started = time.perf_counter()
         answer, text, failed = await _call(client, "suggest_call", {"task": task, "tool_ids": [expected]})
         calls = answer.get("calls") or []
         call: dict[str, Any] = calls[0] if calls else {}
-        model = answer.get("model")
-        good = not failed and call.get("tool_id") == expected and isinstance(call.get("arguments"), dict)
-        shown = json.dumps(call.get("arguments"), ensure_ascii=False) if call else _short(answer.get("reason") or text)
-        self._done("time:suggest_call", good, started, shown, _short(shown))
-        if not good:
-            return
-        if not model:
-            missing = ", ".join(call.get("missing") or ()) or "nothing"
-            self.screen.more(f"no model is installed: the tool and what it needs ({missing}); see toolscout model list")
-        elif call["arguments"] == right:
-            self.screen.more(f"written by {model} under the tool's schema, and right")
+        ready, missing = bool(call.get("ready")), ", ".join(call.get("missing") or ())
+        by = f"written by {answer['model']}" if answer.get("model") else "no model is installed (toolscout model list)"
+        if not call:
+            good, shown = not failed and bool(answer.get("abstained")), answer.get("reason") or text
+            remark = f"{by}: it declined, which is not an error"
+        elif ready:
+            check = {"tool_id": call["tool_id"], "arguments": call["arguments"], "dry_run": True}
+            _, _, refused = await _call(client, "invoke", check)
+            good, shown = call["tool_id"] == expected and not refused, json.dumps(call["arguments"], ensure_ascii=False)
+            verdict = "and right" if call["arguments"] == right else "though a value is wrong: bigger models do better"
+            remark = f"{by}: valid under the tool's schema, {verdict}"
         else:
-            self.screen.more(
-                f"written by {model} under the tool's schema: valid, but a value is wrong; bigger ones do better"
-            )
+            shown = json.dumps(call.get("skeleton") or call["arguments"], ensure_ascii=False)
+            good = call["tool_id"] == expected and bool(missing)
+            remark = f"{by}: not ready, and it says what is missing: {missing}"
+        self._done("time:suggest_call", good, started, shown, _short(shown))
+        self.screen.more(remark)
 
     async def _invoke(
         self,
@@ -343,12 +350,10 @@ class _Demo:
         if "find_ms_median" in numbers:
             self.screen.title("What the agent's context holds (tokens, counted as characters / 4)")
             tools, own = numbers["starter_definitions_tokens"], numbers["definitions_tokens"]
-            self.screen.plain(
-                f"    with the {len(_of(result, 'registered'))} servers side by side   {tools:>7,.0f}  every tool, always"
-            )
             answer = numbers["answer_tokens_median"]
+            self.screen.plain(f"    without Toolscout  {tools:>7,.0f}  every tool of the three servers, always")
             self.screen.plain(
-                f"    with Toolscout                {own:>7,.0f}  and about {answer:,.0f} for each search"
+                f"    with Toolscout     {own:>7,.0f}  its three tools, and about {answer:,.0f} for each search"
             )
             verdict = "less" if own + answer < tools else "more"
             self.screen.plain(
@@ -361,12 +366,6 @@ class _Demo:
         else:
             failed = [step.name for step in result.steps if not step.passed]
             self.screen.plain(f"The demo failed{': ' + ', '.join(failed) if failed else ''}. Run: toolscout doctor")
-
-
-def _of(result: DemoResult, name: str) -> list[str]:
-    from toolscout.server.starter import STARTERS
-
-    return [s.name for s in STARTERS] if any(name in step.name for step in result.steps) else []
 
 
 async def _call(client: Client[Any], tool: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], str, bool]:

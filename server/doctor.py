@@ -124,8 +124,8 @@ def _catalogue(settings: Settings) -> Check:
             found = catalogue.stats()
     except ToolscoutError as error:
         return _failed("catalogue", error, "Put a good copy of the file back, or move it away and start anew.")
-    numbers = ", ".join(f"{found[key]:,} {key}" for key in ("servers", "tools") if isinstance(found.get(key), int))
-    return Check("catalogue", "ok", numbers or "opens", seconds=time.perf_counter() - started)
+    numbers = ", ".join(f"{found[key]['total']:,} {key}" for key in ("servers", "tools"))
+    return Check("catalogue", "ok", numbers, seconds=time.perf_counter() - started)
 
 
 def _index(settings: Settings) -> Check:

@@ -71,18 +71,10 @@ app.add_typer(catalog.index_app, name="index")
 app.add_typer(models.app, name="model")
 
 
-@app.command(
-    "eval",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    help="Measure: retrieval, calls. See: toolscout eval --help",
-)
-def evaluate(context: typer.Context) -> None:
-    """Hand everything on to the evaluation's own command line, imported only now."""
-    from toolscout.eval.cli import app as evaluation
-
-    code = evaluation(args=list(context.args), prog_name="toolscout eval", standalone_mode=False)
-    if isinstance(code, int) and code:
-        raise typer.Exit(code)
+@app.command("eval", short_help="Measure: retrieval, calls.", context_settings={"help_option_names": []})
+def evaluate() -> None:
+    """Measure: retrieval, calls. See: toolscout eval --help"""
+    # Only here to be listed: `execute` hands everything after `eval` to the evaluation's own command line.
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
@@ -94,7 +86,12 @@ def run(arguments: Sequence[str] | None = None) -> None:
 def execute(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Expected failures become a sentence on stderr (or JSON with ``--json``)."""
     try:
-        result = app(args=list(arguments), prog_name="toolscout", standalone_mode=False)
+        if arguments[:1] == ["eval"]:
+            from toolscout.eval.cli import app as evaluation
+
+            result = evaluation(args=list(arguments[1:]), prog_name="toolscout eval", standalone_mode=False)
+        else:
+            result = app(args=list(arguments), prog_name="toolscout", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except ToolscoutError as error:
@@ -106,19 +103,27 @@ def execute(arguments: Sequence[str]) -> int:
         interrupted = isinstance(abort.__cause__ or abort.__context__, KeyboardInterrupt)
         return 130 if interrupted else 1
     except BrokenPipeError:
-        # What is still buffered cannot be written: without this, Python would complain when it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return _reader_gone()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # Typer's answer to it
+            return _reader_gone()
+        raise
     except Exception as error:
         usage = getattr(error, "format_message", None)  # Typer's own usage errors
         if usage is None:
             return _unexpected(error)
         text = usage()
-        if text.startswith("Usage:"):  # nothing was asked: the help is the answer
+        if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked: the help is the answer
             print(text, file=sys.stderr)
         else:
-            _report(BadInput(text, _usage_hint(error)), arguments)
+            _report(BadInput(text if text.endswith((".", "?", "!")) else f"{text}.", _usage_hint(error)), arguments)
         return int(getattr(error, "exit_code", BadInput.exit_code))
+
+
+def _reader_gone() -> int:
+    # What is still buffered cannot be written: without this, Python would complain when it shuts down.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
 
 
 def _unexpected(error: Exception) -> int:
@@ -139,7 +144,7 @@ def _usage_hint(error: Exception) -> str:
 
 def _report(error: ToolscoutError, arguments: Sequence[str]) -> None:
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--json" in own:
+    if "--json" in own and own[:1] != ["eval"]:
         failure = {"error": str(error), "hint": error.hint, "exit_code": error.exit_code}
         print(json.dumps(failure, ensure_ascii=False))
         sys.stdout.flush()

@@ -112,11 +112,20 @@ def stats(as_json: AsJson = False) -> None:
         emit(found)
         return
     for key, value in found.items():
-        say(f"{key:<14} {value:,}" if isinstance(value, int) else f"{key:<14} {_flat(value)}")
+        say(f"{key:<14}{_line(value)}")
 
 
-def _flat(value: Any) -> str:
-    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+def _line(value: Any) -> str:
+    """One count with what it is made of: ``15  (approved 14, blocked 1)``."""
+    if not isinstance(value, dict):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    total = [_line(value["total"])] if "total" in value else []
+    parts = []
+    for name, part in value.items():
+        inner = part.items() if isinstance(part, dict) else [(name, part)]
+        parts += [f"{str(key)[:24]} {_line(count)}" for key, count in inner if name != "total"]
+    detail = ", ".join(parts)
+    return "  ".join([*total, f"({detail})" if total and detail else detail]).rstrip()
 
 
 @index_app.command("build")

@@ -1,0 +1,435 @@
+"""The command line as people and scripts use it: real commands, real servers, documented exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolscout import __version__
+from toolscout.cli import EXIT_CODES, execute
+from toolscout.commands import launch, reference
+from toolscout.commands.output import printable
+from toolscout.errors import BadInput, NotAllowed, ToolscoutError
+from toolscout.records import EnvVar, Install, Server, Transport
+from toolscout.server.config import ServersFile
+from toolscout.server.starter import STARTERS, starter_config
+from toolscout.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+HEAVY = ("fastmcp", "mcp", "faiss", "onnxruntime", "sqlmodel", "sqlalchemy", "numpy", "httpx", "keyring", "torch")
+TIME = [sys.executable, "-m", "mcp_server_time"]
+
+
+def data(capsys: Capture) -> Any:
+    """What a machine reads: stdout must be one JSON value and nothing else."""
+    return json.loads(capsys.readouterr().out)
+
+
+def entries(home: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((home / "mcp.json").read_text())["mcpServers"]
+    return loaded
+
+
+# --- the frame -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list"], ["list", "--json"], ["connect", "--help"]])
+def test_light_commands_import_nothing_heavy(home: Path, arguments: list[str]) -> None:
+    ServersFile(home / "mcp.json").add(starter_config(STARTERS[0]))
+    code = (
+        "import sys\nfrom toolscout.cli import execute\n"
+        f"code = execute({arguments!r})\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip() == "[]"
+
+
+def test_version(capsys: Capture) -> None:
+    assert execute(["--version"]) == 0
+    assert capsys.readouterr().out == f"toolscout {__version__}\n"
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    page = Path(__file__).parent.parent / "docs" / "CLI.md"
+    assert page.read_text("utf-8") == reference.render(), "run: python -m toolscout.commands.reference > docs/CLI.md"
+
+
+def test_every_command_explains_itself_and_its_options(capsys: Capture) -> None:
+    for command in reference.commands():
+        assert command.text, command.path
+        assert all(p.help for p in command.parameters), command.path
+        assert execute([*command.path.split()[1:], "--help"]) == 0
+        shown = capsys.readouterr().out
+        for parameter in command.parameters:
+            if parameter.is_option:
+                assert parameter.written.split()[0].rstrip(",") in shown, command.path
+
+
+def test_every_error_class_has_a_documented_exit_code() -> None:
+    def below(cls: type[ToolscoutError]) -> set[int]:
+        return {cls.exit_code}.union(*(below(sub) for sub in cls.__subclasses__()))
+
+    assert below(ToolscoutError) <= set(EXIT_CODES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["frobnicate"], "frobnicate"),
+        (["find"], "QUERY"),
+        (["find", "x", "--limit", "many"], "--limit"),
+        (["find", "x", "--colour"], "--colour"),
+        (["model"], "Usage"),
+        ([], "Usage"),
+    ],
+)
+def test_usage_errors_are_one_sentence_on_stderr(arguments: list[str], words: str, capsys: Capture) -> None:
+    assert execute(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words.lower() in captured.err.lower()
+    assert "Traceback" not in captured.err
+
+
+def test_a_failure_is_json_too_where_json_was_asked(capsys: Capture) -> None:
+    assert execute(["remove", "nothing", "--json"]) == 3
+    failure = data(capsys)
+    assert failure["exit_code"] == 3
+    assert "nothing" in failure["error"]
+    assert failure["hint"]
+
+
+def test_a_fault_of_ours_is_one_line_and_a_traceback_on_request(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: object) -> None:
+        raise ValueError("the cause")
+
+    monkeypatch.setattr(ServersFile, "load", broken)
+    assert execute(["list"]) == 1
+    assert "ValueError: the cause" in capsys.readouterr().err
+    monkeypatch.setenv("TOOLSCOUT_DEBUG", "1")
+    with pytest.raises(ValueError, match="the cause"):
+        execute(["list"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes and SIGINT of POSIX")
+def test_interrupting_is_quiet(home: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "arguments"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "toolscout", "invoke", "a/b", f"@{pipe}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with pipe.open("w"):  # opens as soon as the command reads: it is in the middle of its work now
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX pipes")
+@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["model", "list", "--json"]])
+def test_a_reader_that_goes_away_is_no_error(home: Path, arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        command = [sys.executable, "-m", "toolscout", *arguments]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_foreign_text_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\x07c\u202ed") == "a�[2Jb�c�d"
+
+
+# --- what will run ---------------------------------------------------------------------------------------------------
+
+
+def server(registry: str, **fields: Any) -> Server:
+    transport = fields.pop("transport", Transport.STDIO)
+    return Server(server_id="x/y", transport=transport, install=Install(registry=registry, **fields))
+
+
+def test_catalogue_servers_become_runnable_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "uv_binary", lambda: "uv")
+    monkeypatch.setattr(launch.shutil, "which", lambda name: f"/bin/{name}")
+    env = [EnvVar(name="API_KEY", required=True, secret=True), EnvVar(name="DEBUG_LEVEL_NOT_SET")]
+    npm = server("npm", package="@s/p", version="1.2.0", command="p-mcp", args=["--stdio"], env=env)
+    entry, required = launch.catalogue_entry(npm, ["/data"])
+    assert launch.shown(entry) == "npx -y --package @s/p@1.2.0 -- p-mcp --stdio /data"
+    assert entry["env"] == {"API_KEY": "${API_KEY}"}
+    assert required == ["API_KEY"]
+    pypi, _ = launch.catalogue_entry(server("pypi", package="p", version="2.0", command="p-mcp"))
+    assert launch.shown(pypi) == "uv tool run --from p==2.0 p-mcp"
+    uvx, _ = launch.catalogue_entry(server("pypi", command="uvx", args=["a2a-mcp-server"]))
+    assert launch.shown(uvx) == "uv tool run a2a-mcp-server"
+    npx, _ = launch.catalogue_entry(server("npm", command="npx", args=["-y", "mcp-remote", "https://h.example/mcp"]))
+    assert launch.shown(npx) == "npx -y mcp-remote https://h.example/mcp"
+    url, _ = launch.catalogue_entry(server("url", url="https://h.example/sse", transport=Transport.SSE))
+    assert url == {"url": "https://h.example/sse", "transport": "sse"}
+    oci, _ = launch.catalogue_entry(server("oci", package="ghcr.io/a/b", version="1", env=env))
+    assert launch.shown(oci) == "docker run -i --rm -e API_KEY ghcr.io/a/b:1"
+    with pytest.raises(NotAllowed, match="does not say"):
+        launch.catalogue_entry(server("none"))
+
+
+def test_package_names_are_checked_before_they_reach_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bad in ("--registry=http://evil", "a b", "../x", "@/x", "x;y", ""):
+        with pytest.raises(BadInput):
+            launch.npm_entry(bad)
+        with pytest.raises(BadInput):
+            launch.pypi_entry(bad)
+    monkeypatch.setattr(launch.shutil, "which", lambda name: None)
+    with pytest.raises(NotAllowed, match="npx is not on the PATH"):
+        launch.npm_entry("some-server")
+
+
+def test_uv_comes_with_the_installation() -> None:
+    done = subprocess.run([launch.uv_binary(), "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("uv ")
+
+
+# --- servers ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_is_added_listed_used_and_removed(
+    home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert execute(["add", "clock", "--yes", "--json", "--", *TIME]) == 0
+    assert data(capsys)["listed"] == {"tools": 2}
+    assert entries(home)["clock"] == {"command": sys.executable, "args": ["-m", "mcp_server_time"]}
+
+    assert execute(["list", "--json"]) == 0
+    (row,) = data(capsys)
+    assert (row["name"], row["state"], row["tools"]) == ("clock", "ready", 2)
+    assert execute(["list"]) == 0
+    assert "clock" in capsys.readouterr().out
+
+    assert execute(["find", "convert a time between timezones", "--json"]) == 0
+    assert data(capsys)["tools"][0]["tool_id"] == "clock/convert_time"
+    assert execute(["find", "convert a time between timezones", "--full"]) == 0
+    assert '"source_timezone"' in capsys.readouterr().out
+
+    call = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    assert execute(["invoke", "clock/convert_time", json.dumps(call)]) == 0
+    assert "T21:00" in capsys.readouterr().out
+    file = home / "call.json"
+    file.write_text(json.dumps(call))
+    assert execute(["invoke", "clock/convert_time", f"@{file}", "--json"]) == 0
+    assert data(capsys)["structuredContent"]["target"]["timezone"] == "Asia/Tokyo"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(call)))
+    assert execute(["invoke", "clock/convert_time", "-", "--dry-run"]) == 0
+    capsys.readouterr()
+
+    assert execute(["invoke", "clock/convert_tim", "{}"]) == 3
+    assert "clock/convert_time" in capsys.readouterr().err
+    assert execute(["invoke", "clock/convert_time", '{"time": "12:00"}']) == 4
+    assert "source_timezone" in capsys.readouterr().err
+    assert execute(["invoke", "clock/get_current_time", '{"timezone": "Mars/Olympus"}']) == 5
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Mars/Olympus" in captured.err
+    assert execute(["invoke", "clock/get_current_time", "{timezone}"]) == 2
+    assert "not valid JSON" in capsys.readouterr().err
+
+    assert execute(["review", "--json"]) == 0
+    assert data(capsys) == []
+    assert execute(["review", "clock/convert_time", "--block"]) == 0
+    capsys.readouterr()
+    assert execute(["find", "convert a time between timezones", "--json"]) in (0, 3)
+    assert "clock/convert_time" not in [tool["tool_id"] for tool in data(capsys)["tools"]]
+    assert execute(["review", "clock", "--approve", "--json"]) == 0
+    assert {tool["review"] for tool in data(capsys)} == {"approved"}
+
+    assert execute(["remove", "clock", "--yes", "--json"]) == 0
+    assert data(capsys) == {"removed": ["clock"], "tools": 2}
+    assert entries(home) == {}
+
+
+def test_suggest_writes_a_call_for_the_named_tool(home: Path, capsys: Capture) -> None:
+    assert execute(["add", "clock", "--yes", "--", *TIME]) == 0
+    capsys.readouterr()
+    task = "current time in the timezone Asia/Tokyo"
+    assert execute(["suggest", task, "--tool", "clock/get_current_time", "--json"]) == 0
+    answer = data(capsys)
+    assert [call["tool_id"] for call in answer["calls"]] == ["clock/get_current_time"]
+    assert execute(["suggest", task, "--tool", "clock/nothing"]) == 3
+
+
+def test_nothing_is_done_without_a_yes(home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert execute(["add", "clock", "--", *TIME]) == 1
+    captured = capsys.readouterr()
+    assert "mcp_server_time" in captured.err  # what would run was shown
+    assert "--yes" in captured.err
+    assert not (home / "mcp.json").exists()
+
+
+def test_a_server_that_fails_stays_configured_with_its_reason(home: Path, capsys: Capture) -> None:
+    code = "import sys; sys.exit('the licence has run out')"
+    assert execute(["add", "bad", "--yes", "--json", "--", sys.executable, "-c", code]) == 0
+    assert "the licence has run out" in json.dumps(data(capsys)["listed"])
+    assert "bad" in entries(home)
+
+
+def test_secrets_given_on_the_command_line_are_not_stored(home: Path, capsys: Capture) -> None:
+    secret = "sk-" + "Zk29fLq0PwXe81mVbTnYs7Rc"
+    arguments = ["add", "api", "--url", "https://h.example/mcp", "--header", f"Authorization=Bearer {secret}"]
+    assert execute([*arguments, "--yes", "--no-check"]) == 0
+    assert entries(home)["api"]["headers"] == {"Authorization": "Bearer ${API_AUTHORIZATION}"}
+    captured = capsys.readouterr()
+    assert secret not in captured.out + captured.err
+    assert "API_AUTHORIZATION" in captured.err
+    assert execute(["list", "--json"]) == 0
+    assert data(capsys)[0]["state"] == "needs_key"
+    assert execute(["add", "api", "--url", "https://h.example/mcp", "--yes"]) == 2
+    assert execute(["add", "no-such-server-in-the-catalogue", "--yes"]) == 3
+
+
+def test_import_takes_over_a_clients_servers(
+    home: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
+    user = tmp_path / "user"
+    project = tmp_path / "project"
+    (user / ".cursor").mkdir(parents=True)
+    (project / ".cursor").mkdir(parents=True)
+    clock = {"command": TIME[0], "args": TIME[1:]}
+    failing = {"command": "no-such-program-anywhere", "env": {"GITHUB_TOKEN": token}}
+    (user / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": {"clock": clock, "failing": failing}}))
+    (project / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": {"theirs": {"command": "theirs"}}}))
+    (user / ".claude.json").write_text("{ broken")
+    monkeypatch.setenv("HOME", str(user))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    monkeypatch.chdir(project)
+
+    assert execute(["import", "--dry-run", "--json"]) == 0
+    plan = data(capsys)
+    assert {s["name"] for s in plan["servers"]} == {"clock", "failing", "theirs"}
+    assert plan["failures"][0]["file"].endswith(".claude.json")
+    assert plan["to_set"] == {"GITHUB_TOKEN": "failing: env GITHUB_TOKEN"}
+    assert not (home / "mcp.json").exists()
+
+    assert execute(["import", "--yes"]) == 0
+    captured = capsys.readouterr()
+    assert token not in captured.out + captured.err
+    assert "clock: 2 tools" in captured.out
+    assert "failing: configured, but" in captured.out
+    assert "GITHUB_TOKEN" in captured.err
+    assert set(entries(home)) == {"clock", "failing"}  # with --yes alone, a project's file is not trusted
+    assert token not in (home / "mcp.json").read_text()
+    assert execute(["import", "emacs"]) == 3
+    assert execute(["import", str(tmp_path / "absent.json")]) == 3
+    assert execute(["import", str(user / ".claude.json")]) == 2
+
+
+def test_connect_writes_and_undoes(
+    home: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text('{"mcpServers": {"a": {"command": "b"}}}\n')
+    before = file.read_bytes()
+    assert execute(["connect", "cursor", "--print"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["mcpServers"]["toolscout"]["args"][-1] == "serve"
+    assert str(file) in captured.err
+    assert execute(["connect", "cursor", "--dry-run"]) == 0
+    assert "+" in capsys.readouterr().out
+    assert file.read_bytes() == before
+    assert execute(["connect", "cursor", "--yes", "--json"]) == 0
+    assert Path(data(capsys)["backup"]).read_bytes() == before
+    entry = json.loads(file.read_text())["mcpServers"]["toolscout"]
+    assert entry["env"] == {"TOOLSCOUT_HOME": str(home)}
+    started = subprocess.run(
+        [entry["command"], *entry["args"][:-1], "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert started.stdout == f"toolscout {__version__}\n"
+    assert execute(["connect", "cursor"]) == 0
+    assert "already" in capsys.readouterr().out
+    assert execute(["connect", "cursor", "--undo", "--yes"]) == 0
+    assert file.read_bytes() == before
+    assert execute(["connect", "cursor", "--undo", "--yes"]) == 3
+    file.write_text("{ broken")
+    assert execute(["connect", "cursor", "--yes"]) == 2
+    assert file.read_text() == "{ broken"
+
+
+# --- catalogue, models -----------------------------------------------------------------------------------------------
+
+
+def test_a_catalogue_goes_in_and_out(home: Path, tmp_path: Path, capsys: Capture) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    servers = [{"server_id": "acme/weather", "name": "weather", "description": "Weather of the world."}]
+    tools = [
+        {
+            "tool_id": "acme/weather/forecast",
+            "server_id": "acme/weather",
+            "name": "forecast",
+            "description": "Forecast the weather for a city.",
+            "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        }
+    ]
+    (source / "servers.jsonl").write_text("\n".join(map(json.dumps, servers)) + "\n")
+    (source / "tools.jsonl").write_text("\n".join(map(json.dumps, tools)) + "\n")
+    assert execute(["catalog", "import", str(source), "--json"]) == 0
+    assert data(capsys)["tools"] == 1
+    assert execute(["catalog", "stats", "--json"]) == 0
+    assert data(capsys)["tools"]["total"] == 1
+    assert execute(["catalog", "stats"]) == 0
+    assert "1  (approved 1)" in capsys.readouterr().out
+    assert execute(["find", "weather forecast for a city", "--json"]) == 0
+    (found,) = data(capsys)["tools"]
+    assert (found["tool_id"], found["state"]) == ("acme/weather/forecast", "needs_install")
+    assert execute(["catalog", "export", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out").is_dir()
+    capsys.readouterr()
+
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(json.dumps(tools[0]) + "\n{ nonsense\n")
+    assert execute(["catalog", "import", "--tools", str(bad)]) == 2
+    assert "bad.jsonl:2" in capsys.readouterr().err
+    assert execute(["catalog", "import", "--tools", str(bad), "--skip-bad"]) == 0
+    assert "bad.jsonl:2" in capsys.readouterr().err
+    assert execute(["catalog", "import"]) == 2
+    assert execute(["catalog", "import", str(tmp_path / "absent")]) == 3
+    assert execute(["index", "build", "--json"]) == 0
+    assert "tools" in capsys.readouterr().out
+
+
+def test_models_are_listed_added_and_removed(home: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert execute(["model", "list", "--json"]) == 0
+    models = {m["name"]: m for m in data(capsys)["models"]}
+    assert "smollm2-135m" in models
+    file = tmp_path / "mine.gguf"
+    file.write_bytes(b"GGUF" + bytes(100))
+    assert execute(["model", "add", str(file), "--json"]) == 0
+    assert data(capsys)["name"] == "mine"
+    assert execute(["model", "add", str(file), "--sha256", "0" * 64]) == 7
+    assert execute(["model", "remove", "mine", "--yes"]) == 0
+    assert file.exists()
+    assert execute(["model", "pull", "no-such-model"]) == 2
+    assert "Known" in capsys.readouterr().err
+
+
+def test_settings_reach_the_commands(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    other = tmp_path / "other"
+    monkeypatch.setenv("TOOLSCOUT_HOME", str(other))
+    assert execute(["list"]) == 0
+    assert Settings().home == other
+    assert other.is_dir()

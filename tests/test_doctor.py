@@ -1,0 +1,152 @@
+"""The doctor: finds what is really broken, says what to do, and leaves a healthy machine in peace."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from toolscout.cli import execute
+from toolscout.index.asset import DEFAULT_ENCODER, MODEL, encoders_folder
+from toolscout.index.catalogue import Catalogue
+from toolscout.records import Server, Tool
+from toolscout.server.config import ServersFile, UpstreamConfig
+from toolscout.server.doctor import Check, examine
+from toolscout.server.starter import STARTERS, starter_config
+from toolscout.settings import Settings
+
+
+async def checks_of(settings: Settings, **options: bool) -> dict[str, Check]:
+    return {check.name: check for check in await examine(settings, **options)}
+
+
+def contents(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_a_fresh_machine_is_well(home: Path) -> None:
+    checks = await checks_of(Settings(home=home))
+    assert {c.status for c in checks.values()} == {"ok"}
+    assert contents(home) == []
+    assert {"installation", "packages", "home", "encoder", "catalogue", "index", "servers", "model"} == set(checks)
+
+
+async def test_each_upstream_is_started_and_each_failure_says_what_to_do(settings: Settings) -> None:
+    servers = ServersFile(settings.servers_file)
+    servers.add(starter_config(STARTERS[0]))
+    servers.add(UpstreamConfig.stdio("gone", "/no/such/program"))
+    servers.add(UpstreamConfig.stdio("node", "npx-of-another-name"))
+    crash = "import sys; sys.exit('licence file not found')"
+    servers.add(UpstreamConfig.stdio("crash", sys.executable, ["-c", crash]))
+    servers.add(UpstreamConfig.stdio("keyed", sys.executable, ["-c", "pass"], {"KEY": "${A_VARIABLE_NOBODY_SET}"}))
+    servers.add(UpstreamConfig.remote("away", "http://127.0.0.1:9/mcp?key=${UNSET_KEY:-x}"))
+    document = json.loads(settings.servers_file.read_text())
+    document["mcpServers"]["broken"] = {"args": ["x"]}
+    document["mcpServers"]["off"] = {"command": "whatever", "disabled": True}
+    settings.servers_file.write_text(json.dumps(document))
+
+    checks = await checks_of(settings)
+    assert checks["server time"].status == "ok"
+    assert checks["server time"].detail == "2 tools"
+    assert checks["server time"].seconds is not None
+    assert checks["server gone"].status == "fail"
+    assert "moved" in checks["server gone"].fix
+    assert "npx-of-another-name is not on the PATH" in checks["server node"].detail
+    assert checks["server crash"].status == "fail"
+    assert "licence file not found" in checks["server crash"].detail + checks["server crash"].fix
+    assert checks["server keyed"].detail == "A_VARIABLE_NOBODY_SET not set"
+    assert "environment" in checks["server keyed"].fix
+    assert checks["server away"].status == "fail"
+    assert checks["server away"].fix
+    assert checks["server broken"].status == "fail"
+    assert "toolscout remove broken" in checks["server broken"].fix
+    assert checks["server off"].status == "warn"
+    quick = await checks_of(settings, upstreams=False)
+    assert quick["server crash"].status == "ok"
+
+
+async def test_an_index_behind_its_catalogue_is_noticed(settings: Settings) -> None:
+    from toolscout.index.build import build_index
+
+    def put(name: str) -> None:
+        tool = Tool(tool_id=f"srv/{name}", server_id="srv", name=name, description=f"Does {name}.", input_schema={})
+        catalogue.put_server(Server(server_id="srv", name="srv"), [tool])
+
+    with Catalogue(settings.database_url) as catalogue:
+        put("one")
+        assert (await checks_of(settings))["index"].fix == "Run: toolscout index build"
+        build_index(catalogue, settings)
+        fresh = (await checks_of(settings))["index"]
+        assert (fresh.status, fresh.detail) == ("ok", "1 tools, up to date")
+        put("two")
+    assert (await checks_of(settings))["index"].status == "warn"
+
+
+async def test_damaged_files_are_named(settings: Settings, tmp_path: Path) -> None:
+    settings.servers_file.write_text("{ not json")
+    (settings.home / "catalogue.db").write_bytes(b"this is no database" * 100)
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoders_folder() / DEFAULT_ENCODER, folder)
+    data = bytearray((folder / MODEL).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / MODEL).write_bytes(data)
+    settings.encoder = str(folder)
+    checks = await checks_of(settings)
+    for name in ("servers", "catalogue", "encoder"):
+        assert checks[name].status == "fail", name
+        assert checks[name].fix, name
+    assert "SHA-256" in checks["encoder"].detail
+
+
+@pytest.mark.parametrize(
+    ("status", "models", "wanted", "expected"),
+    [
+        (200, ["qwen"], "qwen", ("ok", "qwen")),
+        (200, ["qwen"], "llama", ("fail", "no llama")),
+        (401, [], "qwen", ("fail", "401")),
+    ],
+)
+async def test_a_model_endpoint_is_asked(
+    settings: Settings, status: int, models: list[str], wanted: str, expected: tuple[str, str]
+) -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps({"data": [{"id": m} for m in models]}).encode())
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            settings.model_url, settings.model = f"http://127.0.0.1:{server.server_address[1]}/v1", wanted
+            check = (await checks_of(settings))["model"]
+        finally:
+            server.shutdown()
+            thread.join()
+    assert check.status == expected[0]
+    assert expected[1] in check.detail
+
+
+async def test_a_dead_model_endpoint_and_an_unknown_model_fail(settings: Settings) -> None:
+    settings.model_url = "http://127.0.0.1:9/v1"
+    assert (await checks_of(settings))["model"].status == "fail"
+    settings.model_url, settings.model = "", "no-such-model"
+    assert (await checks_of(settings))["model"].status == "fail"
+
+
+def test_the_command_exits_with_one_when_something_is_broken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["doctor"]) == 0
+    assert "Everything works." in capsys.readouterr().out
+    (home / "mcp.json").write_text("{ not json")
+    assert execute(["doctor", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert [c["name"] for c in report["checks"] if c["status"] == "fail"] == ["servers"]
