@@ -158,7 +158,7 @@ class OnnxEncoder:
             return self._loaded
         with self._lock:
             if self._loaded is None:
-                # Its wheels send usage data home unless told otherwise before the library loads (since 1.29, on Linux too).
+                # Its wheels send usage data home (since 1.29 on Linux too) unless told not to before the library loads.
                 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
                 import onnxruntime as ort
                 from tokenizers import Tokenizer

@@ -100,7 +100,7 @@ def suggest(
 
 def _show_suggestion(answer: dict[str, Any]) -> None:
     for call in answer["calls"]:
-        arguments = json.dumps(call["arguments"], ensure_ascii=False)
+        arguments = json.dumps(call.get("skeleton") or call["arguments"], ensure_ascii=False)
         step = f"{call['id']}: " if call.get("id") else ""
         state = "ready" if call["ready"] else "not ready"
         say(f"{step}toolscout invoke {_quoted(call['tool_id'])} {_quoted(arguments)}")
