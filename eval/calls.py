@@ -10,7 +10,8 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
@@ -127,7 +128,8 @@ def measure_calls(
         "model": settings.model, "model_url": settings.model_url, "candidates": candidates, "seed": seed,
         "tools": sha256_hex("\n".join(sorted(pool.tools))),
     }  # fmt: skip
-    outcomes = asyncio.run(_run(rows, pool, settings, candidates, seed, work, header, caller, say))
+    with _alone(work):
+        outcomes = asyncio.run(_run(rows, pool, settings, candidates, seed, work, header, caller, say))
     model = settings.model or next((o.model for o in outcomes if o.model), "")
     return CallsRun(score(outcomes, model, candidates), outcomes, {r.id: r for r in rows}, warnings)
 
@@ -309,6 +311,28 @@ def _so_far(outcomes: Iterable[Outcome]) -> str:
     return ", ".join(f"{name} {value:.3f}" for name, value in rates.items() if value is not None)
 
 
+@contextmanager
+def _alone(work: Path | None) -> Iterator[None]:
+    """Keeps a second run away from the same work file: both would do, and write, the same rows."""
+    if work is None:
+        yield
+        return
+    from filelock import FileLock, Timeout
+
+    try:
+        work.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(work.with_name(work.name + ".lock"), timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise BadInput(f"Another run is writing to {work}.", "Wait for it, or give another file with --work.") from None
+    except OSError as error:
+        raise StorageError(f"{work} cannot be written: {error}.", "Give another file with --work.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def _resume(work: Path, header: JsonObject) -> dict[str, Outcome]:
     """Outcomes of an earlier, interrupted run. A last line cut off by a crash is dropped and its row done again."""
     if not work.exists() or not work.stat().st_size:
@@ -327,7 +351,6 @@ def _resume(work: Path, header: JsonObject) -> dict[str, Outcome]:
 def _open_work(work: Path, header: JsonObject) -> IO[str]:
     try:
         fresh = not work.exists() or not work.stat().st_size
-        work.parent.mkdir(parents=True, exist_ok=True)
         torn = not fresh and not work.read_bytes().endswith(b"\n")
         sink = work.open("a", encoding="utf-8")
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,20 @@ def test_a_work_file_of_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="another run"):
         measure_calls(TOOLS, CALLS, candidates=5, work=work, caller=Scripted(right_answers()))
     assert work.read_bytes() == before
+
+
+def test_two_runs_never_share_a_work_file(tmp_path: Path) -> None:
+    work = tmp_path / "work.jsonl"
+
+    class Meddles(Scripted):
+        async def suggest(self, task: str, candidates: Sequence[Candidate], *, steps: int = 1) -> Suggestion:
+            with pytest.raises(BadInput, match="Another run is writing"), ThreadPoolExecutor(1) as other:
+                other.submit(measure_calls, TOOLS, CALLS, candidates=4, work=work, caller=Scripted({})).result()
+            return await super().suggest(task, candidates, steps=steps)
+
+    run = measure_calls(TOOLS, CALLS, candidates=4, limit=2, work=work, caller=Meddles(right_answers()))
+    assert len(run.outcomes) == 2
+    assert len(work.read_text("utf-8").splitlines()) == 3
 
 
 def test_a_prompt_too_long_for_the_model_is_one_wrong_row_not_the_end() -> None:
