@@ -18,6 +18,7 @@ from toolscout.errors import StorageError, ToolscoutError
 from toolscout.server.secrets import MissingSecret
 
 if TYPE_CHECKING:
+    from toolscout.server.clients.known import Machine
     from toolscout.server.config import UpstreamConfig
     from toolscout.server.pool import UpstreamPool
     from toolscout.settings import Settings
@@ -45,15 +46,23 @@ class Check:
 
 
 async def examine(
-    settings: Settings, *, upstreams: bool = True, progress: Progress = lambda done, total: None
+    settings: Settings,
+    *,
+    upstreams: bool = True,
+    machine: Machine | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> list[Check]:
-    """All checks, in the order in which a person would fix things. Starts each configured upstream once."""
+    """All checks, in the order in which a person would fix things. Starts each configured upstream once.
+
+    ``machine`` says where clients' configurations are looked for (default: this user's, and the current folder's).
+    """
     checks = [_python(), _packages(), _home(settings)]
     progress(1, None)
     checks += [await asyncio.to_thread(_encoder, settings), await asyncio.to_thread(_catalogue, settings)]
     checks.append(await asyncio.to_thread(_index, settings))
     checks += await _upstreams(settings, upstreams, progress)
     checks.append(await asyncio.to_thread(_model, settings))
+    checks.append(await asyncio.to_thread(_clients, machine))
     return checks
 
 
@@ -262,6 +271,30 @@ def _model(settings: Settings) -> Check:
     if importlib.util.find_spec("xllamacpp") is None:
         return Check("model", "warn", f"{model.name} cannot be run here", "Run: pip install 'toolscout[local]'")
     return Check("model", "ok", f"{model.name} ({model.size / 1e6:,.0f} MB), in this process")
+
+
+def _clients(machine: Machine | None) -> Check:
+    """Which clients start Toolscout, and whether what they start is still there."""
+    from toolscout.server.clients.known import CLIENTS
+    from toolscout.server.clients.known import Machine as ThisMachine
+    from toolscout.server.clients.read import is_toolscout, read_client
+
+    machine = machine or ThisMachine()
+    connected, stale = [], []
+    for client in CLIENTS.values():
+        for entry in read_client(client, machine).entries:
+            if not entry.config or not is_toolscout(entry.name, entry.config):
+                continue
+            command = str(entry.config.get("command") or "")
+            alive = not command or shutil.which(command) is not None
+            (connected if alive else stale).append(client)
+    if stale:
+        names = ", ".join(dict.fromkeys(c.title for c in stale))
+        fix = "Run: " + " and ".join(dict.fromkeys(f"toolscout connect {c.id}" for c in stale))
+        return Check("clients", "fail", f"{names} would start a Toolscout that is not there any more", fix)
+    if not connected:
+        return Check("clients", "warn", "none is connected", f"Run: toolscout connect CLIENT ({', '.join(CLIENTS)})")
+    return Check("clients", "ok", ", ".join(dict.fromkeys(c.title for c in connected)))
 
 
 def _endpoint(settings: Settings) -> Check:

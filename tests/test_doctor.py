@@ -15,6 +15,8 @@ from toolscout.cli import execute
 from toolscout.index.asset import DEFAULT_ENCODER, MODEL, encoders_folder
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import Server, Tool
+from toolscout.server.clients.connect import apply_connect, plan_connect
+from toolscout.server.clients.known import Machine, get_client
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.doctor import Check, examine
 from toolscout.server.starter import STARTERS, starter_config
@@ -22,7 +24,8 @@ from toolscout.settings import Settings
 
 
 async def checks_of(settings: Settings, **options: bool) -> dict[str, Check]:
-    return {check.name: check for check in await examine(settings, **options)}
+    machine = Machine(settings.home.parent / "user", "linux", {}, None)
+    return {check.name: check for check in await examine(settings, machine=machine, **options)}
 
 
 def contents(folder: Path) -> list[Path]:
@@ -31,9 +34,10 @@ def contents(folder: Path) -> list[Path]:
 
 async def test_a_fresh_machine_is_well(home: Path) -> None:
     checks = await checks_of(Settings(home=home))
-    assert {c.status for c in checks.values()} == {"ok"}
+    assert {name: c.status for name, c in checks.items() if c.status != "ok"} == {"clients": "warn"}
     assert contents(home) == []
-    assert {"installation", "packages", "home", "encoder", "catalogue", "index", "servers", "model"} == set(checks)
+    everything = ["installation", "packages", "home", "encoder", "catalogue", "index", "servers", "model", "clients"]
+    assert list(checks) == everything
 
 
 async def test_each_upstream_is_started_and_each_failure_says_what_to_do(settings: Settings) -> None:
@@ -135,6 +139,18 @@ async def test_a_model_endpoint_is_asked(
     assert expected[1] in check.detail
 
 
+async def test_a_client_that_starts_a_moved_installation_is_noticed(settings: Settings) -> None:
+    machine = Machine(settings.home.parent / "user", "linux", {}, None)
+    change = plan_connect(get_client("cursor"), machine)
+    apply_connect(change, settings.home)
+    check = (await checks_of(settings))["clients"]
+    assert (check.status, check.detail) == ("ok", "Cursor")
+    text = change.path.read_text()
+    change.path.write_text(text.replace(json.loads(text)["mcpServers"]["toolscout"]["command"], "/gone/bin/toolscout"))
+    check = (await checks_of(settings))["clients"]
+    assert (check.status, check.fix) == ("fail", "Run: toolscout connect cursor")
+
+
 async def test_a_dead_model_endpoint_and_an_unknown_model_fail(settings: Settings) -> None:
     settings.model_url = "http://127.0.0.1:9/v1"
     assert (await checks_of(settings))["model"].status == "fail"
@@ -142,7 +158,11 @@ async def test_a_dead_model_endpoint_and_an_unknown_model_fail(settings: Setting
     assert (await checks_of(settings))["model"].status == "fail"
 
 
-def test_the_command_exits_with_one_when_something_is_broken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_exits_with_one_when_something_is_broken(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     assert execute(["doctor"]) == 0
     assert "Everything works." in capsys.readouterr().out
     (home / "mcp.json").write_text("{ not json")
