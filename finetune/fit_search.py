@@ -240,12 +240,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("calls", type=Path, nargs="+", help="requests (.jsonl, .jsonl.gz), some unanswerable")
     parser.add_argument("--encoder", default="default")
     parser.add_argument("--out", type=Path, required=True, help="search.json to write")
-    parser.add_argument("--false-refusals", type=float, default=0.03)
+    parser.add_argument("--false-refusals", type=float, default=0.02)
     parser.add_argument("--lost", type=float, default=0.03)
     parser.add_argument("--longer", type=float, default=0.25)
     args = parser.parse_args(argv)
     settings = Settings(home=args.home, encoder=args.encoder)
-    index = SearchIndex.open(settings.index_dir, settings=settings)
+    index = SearchIndex.open(settings.index_dir, settings=settings, params=fusion.SearchParams())
     calls = [call for path in args.calls for call in read_records(path, Call)]
     names = ", ".join(path.name for path in args.calls)
     params, report = fit(

@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float32]
 PARAMS_FILE = "search.json"
 
 SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name")
-SHAPE = ("score", "tool", "server", "words", "coverage", "margin", "spread", "length", "pool")
+SHAPE = ("score", "tool", "server", "words", "coverage", "margin", "spread", "pool")
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,14 @@ def product(tool: Floats, server: Floats) -> Floats:
     return value
 
 
-def shape(scores: Floats, best: dict[str, float], coverage: float, words: int, pool: int) -> dict[str, float]:
+def shape(scores: Floats, best: dict[str, float], coverage: float, pool: int) -> dict[str, float]:
     """What abstention looks at: ``scores`` float32 are the best ones, descending; ``best`` the first one's signals;
-    ``coverage`` the share (by idf) of the request's words that the first ones hold; how many different ``words`` the
-    request has, and how many tools the ``pool``: among many, something always comes near."""
+    ``coverage`` the share (by idf) of the request's words that the first ones hold; ``pool`` how many tools there
+    are: among many, something always comes near.
+
+    The request's length is left out on purpose: unanswerable requests of test files are shorter than answerable ones,
+    so it would look like the best feature, and refuse three of four terse real ones.
+    """
     top = float(scores[0])
     return {
         "score": top,
@@ -120,7 +124,6 @@ def shape(scores: Floats, best: dict[str, float], coverage: float, words: int, p
         "coverage": coverage,
         "margin": top - float(scores[1]) if len(scores) > 1 else 0.0,
         "spread": top - float(scores[1:].mean()) if len(scores) > 1 else 0.0,
-        "length": float(np.log1p(words)),
         "pool": float(np.log1p(pool)),
     }
 

@@ -156,8 +156,17 @@ class SearchIndex:
         self._ann = AnnIndex(folder) if (folder / ANN_FILE).is_file() else None
 
     @classmethod
-    def open(cls, index_dir: Path, encoder: Encoder | None = None, settings: Settings | None = None) -> SearchIndex:
+    def open(
+        cls,
+        index_dir: Path,
+        encoder: Encoder | None = None,
+        settings: Settings | None = None,
+        *,
+        params: fusion.SearchParams | None = None,
+    ) -> SearchIndex:
         """Open the current generation. Cheap: arrays are mapped, the encoder loads at the first query.
+
+        ``params`` are those in the encoder's folder if none are given.
 
         Raises StorageError if there is no index, it is damaged, or it was built with another encoder.
         """
@@ -167,7 +176,7 @@ class SearchIndex:
 
                 settings = load_settings()
             encoder = make_encoder(settings)
-        params = fusion.params_for(encoder)
+        params = params or fusion.params_for(encoder)
         for attempt in range(5):
             name = snapshot.current(index_dir)
             if name is None:
@@ -319,7 +328,7 @@ class SearchIndex:
         first = {name: float(values[0]) for name, values in kept.items()}
         pool = len(self) if allowed is None else int(allowed.sum())
         coverage = self._coverage(ask, best[:COVERED])
-        features = fusion.shape(scores[top][:SHAPE_DEPTH], first, coverage, len(ask.words.terms), pool)
+        features = fusion.shape(scores[top][:SHAPE_DEPTH], first, coverage, pool)
         return Ranking(ask, best, scores[top], kept, features, fusion.probability(features, self.params))
 
     # --- inside ------------------------------------------------------------------------------------------------------
