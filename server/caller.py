@@ -40,6 +40,8 @@ ENABLE_MODEL = (
 _TOP = 50
 _CHARS_PER_TOKEN = 3.2
 _ANSWER_TOKENS = 512
+_LOCAL_ANSWER_TOKENS = 320
+"""In process a rambling answer costs seconds; almost every real call is shorter."""
 _ASKED_AGAIN = 4
 """Most required arguments that are asked for one by one; more are plainly not in the request."""
 
@@ -333,7 +335,7 @@ class _Run:
         if self.backend.prefills:
             start = f'{{"name": {prompt.dumps(label)}, "arguments":'
             grammar = constrain.arguments_grammar(tool.input_schema, references=refs)
-            given = await self.ask(more, prefix=start, grammar=grammar)
+            given = await self.ask(more, prefix=start, grammar=grammar, max_tokens=_LOCAL_ANSWER_TOKENS)
             return Generation(
                 start + given.text, given.tokens, given.complete, given.prompt_tokens, given.cached_tokens
             )

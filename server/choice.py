@@ -25,6 +25,7 @@ def choice_probabilities(tokens: Sequence[Token], options: Sequence[str]) -> dic
     for token in tokens:
         text = token.text[len(lead) :]
         if not text:
+            lead = ""
             continue
         seen = {token.text: token.logprob, **dict(token.top)}
         mass: dict[str, float] = {}

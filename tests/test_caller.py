@@ -14,7 +14,7 @@ from odd_schemas import ODD
 from toolscout.records import Call, GoldCall, Tool
 from toolscout.server.backends import ContextOverflow, Generation, Token
 from toolscout.server.backends.gguf import GgufBackend
-from toolscout.server.caller import ENABLE_MODEL, Caller, Candidate, _Run, without_model
+from toolscout.server.caller import ENABLE_MODEL, Caller, Candidate, without_model
 from toolscout.server.choice import choice_probabilities, mean_probability
 from toolscout.server.grounding import Grounds, invented, is_placeholder
 from toolscout.server.models import packaged_model
@@ -338,6 +338,12 @@ def test_probabilities_are_found_within_a_whole_answer() -> None:
     tokens = [Token(t, math.log(0.5), ((t, math.log(0.5)),)) for t in texts]
     tokens[3] = Token(' "a', math.log(0.6), ((' "a', math.log(0.6)), (' "b', math.log(0.2)), (" {", math.log(0.2))))
     assert choice_probabilities(tokens, ["a", "b"]) == pytest.approx({"a": 0.75, "b": 0.25})
+    tokens[3:] = [
+        Token(' "', -0.1),
+        Token("b", math.log(0.5), (("b", math.log(0.5)), ("a", math.log(0.5)))),
+        Token('"', 0.0),
+    ]
+    assert choice_probabilities(tokens, ["a", "b"]) == pytest.approx({"a": 0.5, "b": 0.5})
     assert choice_probabilities([], ["a"]) == {} and choice_probabilities(tokens[:2], ["a"]) == {}
     assert mean_probability([Token("x", math.log(0.25)), Token("y", 0.0)]) == pytest.approx(0.5)
 
@@ -352,8 +358,7 @@ def smollm() -> Iterator[GgufBackend]:
     assert model is not None, "the extra `test` brings it"
     backend = GgufBackend(model.path, name=model.name, threads=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolscout.server.caller._ANSWER_TOKENS", 96)
-        patch.setattr(_Run.ask, "__kwdefaults__", {**(_Run.ask.__kwdefaults__ or {}), "max_tokens": 96})
+        patch.setattr("toolscout.server.caller._LOCAL_ANSWER_TOKENS", 64)
         yield backend
     asyncio.run(backend.close())
 

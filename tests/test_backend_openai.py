@@ -1,0 +1,325 @@
+"""OpenAI-compatible endpoints: a real llama.cpp server, and a small one that misbehaves as real ones do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from toolscout.errors import BadInput, ModelError
+from toolscout.records import Tool
+from toolscout.server.backends import ContextOverflow, make_backend
+from toolscout.server.backends.openai import OpenAIBackend
+from toolscout.server.caller import Caller, Candidate
+from toolscout.server.constrain import choice_schema, parse_answer
+from toolscout.server.models import packaged_model
+from toolscout.settings import Settings
+from toolscout.validation import validate
+
+ASK = [{"role": "user", "content": "Weather in Oslo?"}]
+FORECAST = Tool(
+    tool_id="acme/get_weather",
+    server_id="acme",
+    name="get_weather",
+    description="Weather of a city.",
+    input_schema={
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "days": {"type": "integer", "maximum": 3}},
+        "required": ["city"],
+    },
+)
+
+Reply = tuple[int, Any]
+
+
+class Endpoint:
+    """A chat endpoint whose replies a test decides; it keeps what it was asked."""
+
+    def __init__(self, reply: Callable[[dict[str, Any]], Reply]) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send(200, {"data": [{"id": "first-model"}, {"id": "second-model"}]})
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                endpoint.asked.append(body)
+                endpoint.headers.append(dict(self.headers))
+                self.send(*reply(body))
+
+            def send(self, code: int, value: Any) -> None:
+                with contextlib.suppress(ConnectionError):  # the client gave up
+                    self.write(code, value)
+
+            def write(self, code: int, value: Any) -> None:
+                data = value if isinstance(value, bytes) else json.dumps(value).encode()
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
+        self.thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Endpoint]]:
+    opened: list[Endpoint] = []
+
+    def start(reply: Callable[[dict[str, Any]], Reply]) -> Endpoint:
+        opened.append(Endpoint(reply))
+        return opened[-1]
+
+    yield start
+    for endpoint in opened:
+        endpoint.close()
+
+
+def said(text: str) -> Reply:
+    return 200, {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
+
+
+def refused(message: str, code: int = 400) -> Reply:
+    return code, {"error": {"message": message, "type": "invalid_request_error"}}
+
+
+def schema_of(body: dict[str, Any]) -> Any:
+    form = body.get("response_format", {})
+    return form.get("json_schema", {}).get("schema")
+
+
+def obeying(schema: dict[str, Any]) -> str:
+    """What a constrained model could write: the first enum value of each property, empty arguments."""
+    out = {}
+    for name, node in schema["properties"].items():
+        out[name] = node["enum"][0] if "enum" in node else {"city": "Oslo"} if name == "arguments" else []
+    return json.dumps({k: v for k, v in out.items() if k != "missing"})
+
+
+# -- a real server
+
+
+@pytest.fixture(scope="module")
+def llama() -> Iterator[str]:
+    import xllamacpp
+
+    model = packaged_model()
+    assert model is not None, "the extra `test` brings it"
+    params = xllamacpp.CommonParams()
+    params.model.path = str(model.path)
+    params.n_ctx, params.n_parallel, params.verbosity, params.warmup = 2048, 1, -1, False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.api_keys = ["sesame"]
+    server = xllamacpp.Server(params)
+    yield f"{server.listening_address}/v1"
+    del server
+
+
+async def test_against_a_real_llama_cpp_server(llama: str) -> None:
+    settings = Settings(model_url=llama, model_key="sesame", model_timeout=300)
+    backend = make_backend(settings)
+    assert isinstance(backend, OpenAIBackend)
+    caller = Caller(settings, backend=backend)
+    answer = await caller.suggest("What is the weather in Oslo?", [Candidate(FORECAST, 1.0)])
+    assert backend.mode == "json_schema" and backend.model
+    for call in answer.calls:
+        assert call.tool_id == FORECAST.tool_id and set(call.arguments) <= {"city", "days"}
+        assert call.ready == (not call.missing) and call.confidence != 0.5
+        assert not call.ready or validate(call.arguments, FORECAST.input_schema) == []
+    given = await backend.generate(ASK, schema=choice_schema(["get_weather", "none"]), max_tokens=64, top=20)
+    assert parse_answer(given.text)["name"] in ("get_weather", "none")
+    assert given.tokens and len(given.tokens[0].top) > 1 and given.prompt_tokens > 0
+    with pytest.raises(ContextOverflow):
+        await backend.generate([{"role": "user", "content": "word " * 5000}])
+    await caller.close()
+
+
+async def test_a_real_server_refuses_a_wrong_key(llama: str) -> None:
+    backend = OpenAIBackend(llama, key="wrong")
+    with pytest.raises(ModelError, match="refused the key") as caught:
+        await backend.generate(ASK)
+    assert "TOOLSCOUT_MODEL_KEY" in caught.value.hint
+    await backend.close()
+
+
+# -- what an endpoint can do is found out by asking, once
+
+
+async def test_an_endpoint_that_obeys_json_schema(serve: Callable[..., Endpoint]) -> None:
+    endpoint = serve(lambda body: said(obeying(schema_of(body))))
+    backend = OpenAIBackend(endpoint.url, model="m", key="k1")
+    answer = await Caller(Settings(), backend=backend).suggest("Weather in Oslo", [Candidate(FORECAST, 1.0)])
+    assert backend.mode == "json_schema" and answer.calls[0].ready and answer.calls[0].arguments == {"city": "Oslo"}
+    assert answer.calls[0].confidence == 0.5, "no probabilities: not known"
+    assert len(endpoint.asked) == 3, "one probe and two phases"
+    assert endpoint.headers[0]["Authorization"] == "Bearer k1"
+    await backend.probe()
+    assert len(endpoint.asked) == 3
+    await backend.close()
+
+
+async def test_one_that_silently_ignores_json_schema_is_seen_through(serve: Callable[..., Endpoint]) -> None:
+    def reply(body: dict[str, Any]) -> Reply:
+        if "structured_outputs" in body:
+            return said(obeying(body["structured_outputs"]["json"]))
+        return said('{"colour": "red"}')
+
+    backend = OpenAIBackend(serve(reply).url, model="m")
+    assert await backend.probe() == "structured_outputs"
+    await backend.close()
+
+
+async def test_one_that_knows_only_json_objects(serve: Callable[..., Endpoint]) -> None:
+    def reply(body: dict[str, Any]) -> Reply:
+        kind = body.get("response_format", {}).get("type")
+        return said('{"colour": "red"}') if kind == "json_object" else refused("unknown field")
+
+    backend = OpenAIBackend(serve(reply).url, model="m")
+    assert await backend.probe() == "json_object"
+    await backend.close()
+
+
+async def test_one_that_only_talks_still_gives_checked_calls(serve: Callable[..., Endpoint]) -> None:
+    answers = iter(
+        [
+            "I would use `get_weather` for that.",
+            'Sure!\n```json\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": 9, "mood": "good"}}\n```',
+            '{"name": "get_weather", "arguments": "{\\"city\\": \\"Oslo\\", \\"days\\": 3}"}',
+        ]
+    )
+
+    def reply(body: dict[str, Any]) -> Reply:
+        if "toolscout_probe" in json.dumps(body):
+            return refused("response_format is not supported")
+        return said(next(answers, "hello")) if "colour" not in str(body["messages"]) else said("red!")
+
+    endpoint = serve(reply)
+    backend = OpenAIBackend(endpoint.url, model="m")
+    answer = await Caller(Settings(), backend=backend).suggest("Oslo, 3 days", [Candidate(FORECAST, 1.0)])
+    assert backend.mode == "text"
+    assert answer.calls[0].ready and answer.calls[0].arguments == {"city": "Oslo", "days": 3}
+    assert "response_format" not in endpoint.asked[-1]
+    await backend.close()
+
+
+async def test_fields_that_an_endpoint_refuses_are_left_out_from_then_on(serve: Callable[..., Endpoint]) -> None:
+    def reply(body: dict[str, Any]) -> Reply:
+        if "max_tokens" in body:
+            return refused("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+        if "temperature" in body:
+            return refused("Unsupported value: 'temperature'")
+        if "logprobs" in body:
+            return refused("logprobs are not available")
+        return said(obeying(schema_of(body)))
+
+    endpoint = serve(reply)
+    backend = OpenAIBackend(endpoint.url, model="m")
+    for _ in range(2):
+        given = await backend.generate(ASK, schema=choice_schema(["a", "none"]), top=5)
+        assert parse_answer(given.text) == {"name": "a"} and given.tokens == ()
+    refusals = sum(1 for b in endpoint.asked if {"max_tokens", "temperature", "logprobs"} & set(b))
+    assert refusals == 3
+    await backend.close()
+
+
+async def test_without_a_name_the_first_listed_model_is_used(serve: Callable[..., Endpoint]) -> None:
+    endpoint = serve(lambda body: said(obeying(schema_of(body))))
+    backend = OpenAIBackend(endpoint.url)
+    await backend.generate(ASK, schema=choice_schema(["a"]))
+    assert backend.name == "first-model" and endpoint.asked[-1]["model"] == "first-model"
+    await backend.close()
+
+
+# -- failures
+
+
+async def test_a_busy_endpoint_is_tried_again(serve: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolscout.server.backends.openai.random.random", lambda: -0.5)
+    replies = iter([refused("overloaded", 503), refused("slow down", 429)])
+    endpoint = serve(lambda body: next(replies, None) or said(obeying(schema_of(body))))
+    backend = OpenAIBackend(endpoint.url, model="m")
+    assert await backend.probe() == "json_schema" and len(endpoint.asked) == 3
+    await backend.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence", "hint"),
+    [
+        (refused("bad key", 401), "refused the key", "TOOLSCOUT_MODEL_KEY"),
+        (refused("The model `m` does not exist", 404), "does not know the model 'm'", "TOOLSCOUT_MODEL"),
+        ((404, b"<html>not here</html>"), "does not exist", "/v1"),
+        ((200, b"<html>welcome</html>"), "did not answer with JSON", "/v1"),
+        ((200, {"hello": "world"}), "did not answer as a chat endpoint", "/v1"),
+        ((200, {"choices": []}), "did not answer as a chat endpoint", "/v1"),
+        ((200, {"choices": [{"message": {"content": [1]}}]}), "did not answer as a chat endpoint", "/v1"),
+        ((500, b"oops"), "answered 500: oops", ""),
+        ((301, b""), "answered 301", ""),
+    ],
+)
+async def test_failures_are_one_clear_sentence(
+    serve: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch, reply: Reply, sentence: str, hint: str
+) -> None:
+    monkeypatch.setattr("toolscout.server.backends.openai.random.random", lambda: -0.5)
+    backend = OpenAIBackend(serve(lambda body: reply).url, model="m", key="top-secret")
+    with pytest.raises(ModelError) as caught:
+        await backend.generate(ASK, schema=choice_schema(["a"]))
+    assert sentence in str(caught.value) and hint in caught.value.hint
+    assert "top-secret" not in caught.value.sentence()
+    await backend.close()
+
+
+async def test_nothing_listening_is_said_so(monkeypatch: pytest.MonkeyPatch, serve: Callable[..., Endpoint]) -> None:
+    monkeypatch.setattr("toolscout.server.backends.openai.random.random", lambda: -0.5)
+    endpoint = Endpoint(lambda body: said(""))
+    endpoint.close()
+    backend = OpenAIBackend(endpoint.url)
+    with pytest.raises(ModelError, match="Nothing answers at") as caught:
+        await backend.generate(ASK)
+    assert "TOOLSCOUT_MODEL_URL" in caught.value.hint
+    await backend.close()
+
+
+async def test_an_endpoint_that_hangs_is_given_up(serve: Callable[..., Endpoint]) -> None:
+    release = threading.Event()
+    endpoint = serve(lambda body: (release.wait(30), said(""))[1])
+    backend = OpenAIBackend(endpoint.url, model="m", timeout=0.2)
+    with pytest.raises(ModelError, match=r"did not answer within 0\.2 s"):
+        await backend.generate(ASK)
+    release.set()
+    await backend.close()
+
+
+async def test_too_long_a_request_is_told_apart(serve: Callable[..., Endpoint]) -> None:
+    def reply(body: dict[str, Any]) -> Reply:
+        if "colour" in str(body["messages"]):
+            return said(obeying(schema_of(body)))
+        return refused("This model's maximum context length is 4096 tokens.")
+
+    backend = OpenAIBackend(serve(reply).url, model="m")
+    with pytest.raises(ContextOverflow):
+        await backend.generate(ASK)
+    await backend.close()
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/v1", "http://"])
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(BadInput):
+        OpenAIBackend(url)
