@@ -18,7 +18,7 @@ from toolscout.errors import StorageError, ToolscoutError
 from toolscout.server.secrets import MissingSecret
 
 if TYPE_CHECKING:
-    from toolscout.server.clients.known import Machine
+    from toolscout.server.clients.known import Client, Machine
     from toolscout.server.config import UpstreamConfig
     from toolscout.server.pool import UpstreamPool
     from toolscout.settings import Settings
@@ -280,7 +280,8 @@ def _clients(machine: Machine | None) -> Check:
     from toolscout.server.clients.read import is_toolscout, read_client
 
     machine = machine or ThisMachine()
-    connected, stale = [], []
+    connected: list[Client] = []
+    stale: list[Client] = []
     for client in CLIENTS.values():
         for entry in read_client(client, machine).entries:
             if not entry.config or not is_toolscout(entry.name, entry.config):
