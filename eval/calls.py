@@ -122,6 +122,7 @@ def measure_calls(
     settings = settings or Settings()
     pool = Pool(read_tools(tools))
     rows, warnings = answerable_rows(read_calls(calls, limit, seed), pool)
+    warnings += check_gold_calls(rows, pool)
     for warning in warnings:
         say(warning)
     header = {
@@ -149,6 +150,24 @@ def answerable_rows(rows: Sequence[Call], pool: Pool) -> tuple[list[Call], list[
             "Check that --tools and --calls belong together.",
         )
     return kept, [f"{len(rows) - len(kept)} rows left out: their gold tools are not in the tools files."]
+
+
+def check_gold_calls(rows: Sequence[Call], pool: Pool) -> list[str]:
+    """What to say about gold calls that are wrong by the metric's own rules, such as one without a required argument.
+
+    Such rows stay in: no model can get them right, so they lower every model's Param and AST alike.
+    """
+    schemas = {tool_id: tool.input_schema for tool_id, tool in pool.tools.items()}
+    wrong = [
+        row.id
+        for row in rows
+        if row.gold
+        and all(g.arguments is not None for g in row.gold)
+        and not match_calls([MadeCall(g.tool_id, g.arguments or {}) for g in row.gold], row.gold, schemas).ast
+    ]
+    if not wrong:
+        return []
+    return [f"{len(wrong)} rows have gold calls that break their tool's schema and cannot be met, e.g. {wrong[0]!r}."]
 
 
 async def _run(

@@ -197,6 +197,16 @@ def test_rows_whose_gold_is_unknown_are_left_out_and_told(tmp_path: Path) -> Non
         measure_calls(TOOLS, [extra], caller=Scripted({}))
 
 
+def test_gold_calls_that_no_model_can_meet_are_told(tmp_path: Path) -> None:
+    extra = tmp_path / "extra.jsonl"
+    gold = [{"tool_id": "kettle/boil_water", "arguments": {"litres": 1}}]  # celsius is required
+    extra.write_text(json.dumps({"id": "z", "query": "Boil a litre", "gold": gold}) + "\n", "utf-8")
+    script = right_answers() | {"Boil a litre": [("kettle/boil_water", {"litres": 1})]}
+    run = measure_calls(TOOLS, [*CALLS, extra], candidates=4, caller=Scripted(script))
+    assert run.warnings == ["1 rows have gold calls that break their tool's schema and cannot be met, e.g. 'z'."]
+    assert run.outcomes[-1].param is False
+
+
 def test_report_shows_what_went_wrong(tmp_path: Path) -> None:
     script = right_answers()
     script["Heat the kettle water to 80 degrees"] = [("kettle/boil_water", {"celsius": 9012, "<b>": 1})]
