@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from toolscout.commands import catalog, connecting, health, models, servers, use
+from toolscout.commands import catalog, connecting, health, importing, listing, models, servers, use
 from toolscout.errors import BadInput, ToolscoutError
 
 HELP = """Toolscout: the one MCP server that finds, writes and makes the calls to all the others."""
@@ -54,12 +54,13 @@ def main(
 for _name, _command, _short in (
     ("serve", health.serve, "Run the MCP server (stdio, or --http)."),
     ("demo", health.demo, "Show the main job on real servers."),
-    ("import", servers.import_servers, "Take over your clients' servers."),
+    ("import", importing.import_servers, "Take over your clients' servers."),
     ("connect", connecting.connect, "Add Toolscout to a client, or undo it."),
     ("add", servers.add, "Add a server."),
     ("remove", servers.remove, "Remove servers."),
     ("list", servers.list_servers, "List the configured servers."),
-    ("review", servers.review, "Approve or block tools."),
+    ("refresh", listing.refresh, "List servers' tools again."),
+    ("review", listing.review, "Approve or block tools."),
     ("doctor", health.doctor, "Check everything, say what to do."),
     ("find", use.find, "Find tools for what you want to do."),
     ("suggest", use.suggest, "Write the call for a task."),

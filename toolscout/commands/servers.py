@@ -1,4 +1,4 @@
-"""``import``, ``add``, ``remove``, ``list``, ``review``: the upstream servers of this installation."""
+"""``add``, ``remove``, ``list``: the upstream servers of this installation."""
 
 from __future__ import annotations
 
@@ -10,83 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolscout.commands.output import (
-    AsJson,
-    Yes,
-    confirm,
-    counting,
-    emit,
-    note,
-    printable,
-    progress,
-    say,
-    table,
-    with_engine,
-)
-from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError, UpstreamError
+from toolscout.commands.listing import list_tools_of, show_listed
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table, with_engine
+from toolscout.errors import BadInput, NotFound, StorageError
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
-    from toolscout.server.clients.importing import ImportPlan
     from toolscout.server.config import UpstreamConfig
     from toolscout.server.engine import Engine
     from toolscout.settings import Settings
-
-
-def import_servers(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[CLIENT|FILE]...",
-            help="claude, claude-code, cursor, vscode, codex, windsurf, or files. Without any: every known client.",
-            show_default=False,
-        ),
-    ] = None,
-    project: Annotated[
-        Path | None, typer.Option(help="Folder whose project-level configuration is read too.", show_default="here")
-    ] = None,
-    keyring: Annotated[bool, typer.Option("--keyring", help="Move secrets into the system's keyring.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken over, change nothing.")] = False,
-    check: Annotated[bool, typer.Option(help="Start each imported server once to list its tools.")] = True,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Take over the servers that your clients have configured.
-
-    Shows what it will take over and asks first. Secrets are never copied: they become references such as
-    ${GITHUB_TOKEN}, or with --keyring entries of the system's keyring. With --yes and no name, project-level files of
-    the current folder are left out (give --project to include them): they may be somebody else's.
-    """
-    from toolscout.server.clients.importing import apply_import, plan_import, read_sources
-    from toolscout.server.clients.known import Machine
-    from toolscout.server.config import ServersFile
-
-    settings = load_settings()
-    wary = yes and not sources and project is None
-    folder = None if wary else (project or Path.cwd()).expanduser().absolute()
-    reading = read_sources(sources or (), Machine(project=folder))
-    servers = ServersFile(settings.servers_file)
-    plan = plan_import(reading, servers.load(), keyring=keyring)
-    if as_json and dry_run:
-        emit(_plan_json(plan))
-        return
-    if not as_json:
-        _show_plan(plan)
-    if dry_run:
-        return
-    listed: dict[str, Any] = {}
-    if plan.additions:
-        count = len(plan.additions)
-        confirm(f"Take over {count} server{'s' if count > 1 else ''}?", yes)
-        names = apply_import(plan, servers, keyring_service=settings.keyring_service)
-        if not as_json:
-            _say_to_set(plan)
-        if check:
-            listed = list_tools_of(names, settings)
-    if as_json:
-        emit(_plan_json(plan) | {"listed": listed})
-    elif listed:
-        _show_listed(listed)
 
 
 def add(
@@ -152,7 +84,7 @@ def add(
     if as_json:
         emit({"added": server_id, "entry": entry, "to_set": wanted, "listed": listed.get(server_id)})
     elif listed:
-        _show_listed(listed)
+        show_listed(listed)
     else:
         say(f"Added {server_id}.")
 
@@ -215,7 +147,7 @@ def _add_starter(servers: Any, settings: Settings, *, yes: bool, check: bool, as
     if as_json:
         emit({"added": names, "listed": listed})
     else:
-        _show_listed(listed)
+        show_listed(listed)
 
 
 def remove(
@@ -295,7 +227,7 @@ def _row(config: UpstreamConfig, counts: Mapping[str, int]) -> dict[str, Any]:
     elif config.command and shutil.which(config.command, path=config.env.get("PATH")) is None:
         state, why = "unavailable", f"{config.command} is not on the PATH"
     elif not counts:
-        state, why = "unavailable", "its tools were never listed: toolscout doctor says why"
+        state, why = "unavailable", "its tools were never listed: toolscout refresh"
     elif review and not approved:
         state, why = "quarantined", "toolscout review"
     return {
@@ -340,159 +272,5 @@ def _tool_counts(settings: Settings) -> dict[str, dict[str, int]]:
     return counts
 
 
-def review(
-    tool_ids: Annotated[
-        list[str] | None, typer.Argument(help="Tool or server ids. Without any: list what waits.", show_default=False)
-    ] = None,
-    approve: Annotated[bool, typer.Option("--approve", help="Let them be found and called.")] = False,
-    block: Annotated[bool, typer.Option("--block", help="Keep them out for good.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Look at tools that are new, changed or blocked, and approve or block them."""
-    from toolscout.records import Review
-
-    if approve and block:
-        raise BadInput("Say --approve or --block, not both.")
-    if (approve or block) and not tool_ids:
-        raise BadInput("Say which tools: their ids, or the id of their server.", "See: toolscout review")
-    waiting = {Review.PENDING, Review.CHANGED, Review.BLOCKED}
-    wanted = set(tool_ids or ())
-
-    def chosen(engine: Engine, reviews: set[Review] | None) -> list[Any]:
-        found = [
-            t
-            for t in engine.catalogue.tools(reviews=reviews)
-            if not wanted or t.tool_id in wanted or t.server_id in wanted
-        ]
-        unknown = wanted - {t.tool_id for t in found} - {t.server_id for t in found}
-        if unknown and reviews is None:
-            raise NotFound(f"No tool or server has the id {min(unknown)!r}.", "See: toolscout review, toolscout list")
-        return found
-
-    async def work(engine: Engine) -> list[Any]:
-        if not approve and not block:
-            return chosen(engine, None if wanted else waiting)
-        found = chosen(engine, None)
-        verdict = Review.APPROVED if approve else Review.BLOCKED
-        engine.catalogue.set_review([t.tool_id for t in found], verdict)
-        await engine.reindex()
-        return [t.model_copy(update={"review": verdict}) for t in found]
-
-    tools = with_engine(work, settings=load_settings().model_copy(update={"starter": False}))
-    if as_json:
-        emit([t.model_dump(mode="json", exclude_none=True) for t in tools])
-    elif approve or block:
-        say(f"{'Approved' if approve else 'Blocked'} {len(tools)} tool{'s' if len(tools) != 1 else ''}.")
-    elif not tools:
-        say("Nothing waits for review.")
-    else:
-        table(
-            [[t.tool_id, t.review.value, _findings(t), t.description.strip().split("\n")[0][:80]] for t in tools],
-            ["tool", "review", "findings", "description"],
-        )
-        note("Then: toolscout review TOOL_ID... --approve (or --block)")
-
-
-def _findings(tool: Any) -> str:
-    return "; ".join(str(f.get("message") or f.get("rule") or f.get("kind") or f) for f in tool.findings)[:80]
-
-
-def list_tools_of(names: Sequence[str], settings: Settings) -> dict[str, dict[str, Any]]:
-    """Start the named servers, list their tools, index them. A failing one stays configured; its reason is returned."""
-    import asyncio
-
-    results: dict[str, dict[str, Any]] = {}
-
-    async def work(engine: Engine) -> None:
-        gate, done = asyncio.Semaphore(4), 0
-        with progress("Listing tools") as tick:
-
-            async def one(name: str) -> None:
-                nonlocal done
-                async with gate:
-                    try:
-                        change = await engine.refresh_server(name, reindex=False)
-                        kept = len(change.added) + len(change.changed) + len(change.unchanged)
-                        results[name] = {"tools": kept}
-                    except ToolscoutError as error:
-                        results[name] = {"error": str(error), "hint": error.hint}
-                done += 1
-                tick(done, len(names))
-
-            await asyncio.gather(*(one(name) for name in names))
-        if any("tools" in r for r in results.values()):
-            with progress("Indexing") as tick:
-                await engine.reindex(counting(tick))
-
-    if names:
-        with_engine(work, settings=settings)
-    return {name: results.get(name, {"error": str(UpstreamError("It was not reached."))}) for name in names}
-
-
 def _references(configured: Mapping[str, UpstreamConfig]) -> list[str]:
     return [name.removeprefix("keyring:") for config in configured.values() for name in config.references()]
-
-
-def _show_plan(plan: ImportPlan) -> None:
-    from toolscout.server.clients.known import CLIENTS
-
-    for path, reason in plan.failures:
-        note(f"Left alone: {reason}" if str(path) in reason else f"Left alone: {path}: {reason}")
-    if not plan.items:
-        read = f" in {len(plan.files)} files" if plan.files else ""
-        say(f"No servers were found{read}. Name a file, or a client: {', '.join(CLIENTS)}.")
-        return
-    rows = []
-    for item in plan.items:
-        remarks = [item.why] if item.why else []
-        remarks += list(item.entry.notes) if item.action == "add" else []
-        remarks += [
-            f"{s.where} -> {'keyring:' if plan.keyring and not s.placeholder else '$'}{s.reference}"
-            for s in item.secrets
-        ]
-        where = item.entry.source if item.entry.scope == "user" else f"{item.entry.source} ({item.entry.scope})"
-        what = {"add": "take over", "same": "have it", "skip": "leave"}[item.action]
-        rows.append([what, item.name, where, item.launch() if item.action == "add" else "", "; ".join(remarks)])
-    table(rows, ["", "name", "from", "runs", "remarks"])
-
-
-def _say_to_set(plan: ImportPlan) -> None:
-    missing = {name: about for name, about in plan.to_set().items() if name not in os.environ}
-    if missing:
-        note("\nSet these where Toolscout is started (your shell, or `env` of its entry in the client):")
-        for name, about in missing.items():
-            note(f"  {name}    {about}")
-    if plan.keyring and any(item.secrets for item in plan.additions):
-        note("Secrets were moved into the system's keyring.")
-
-
-def _show_listed(listed: Mapping[str, Mapping[str, Any]]) -> None:
-    for name, result in listed.items():
-        if "tools" in result:
-            say(f"{printable(name)}: {result['tools']} tools")
-        else:
-            say(f"{printable(name)}: configured, but its tools could not be listed. {printable(result['error'])}")
-            if result.get("hint"):
-                say(f"    {result['hint']}")
-
-
-def _plan_json(plan: ImportPlan) -> dict[str, Any]:
-    return {
-        "servers": [
-            {
-                "name": i.name,
-                "action": i.action,
-                "why": i.why,
-                "from": i.entry.source,
-                "file": str(i.entry.path),
-                "scope": i.entry.scope,
-                "entry": dict(i.config),
-                "secrets": [{"where": s.where, "reference": s.reference} for s in i.secrets],
-                "notes": list(i.entry.notes),
-            }
-            for i in plan.items
-        ],
-        "files": [str(f) for f in plan.files],
-        "failures": [{"file": str(path), "reason": reason} for path, reason in plan.failures],
-        "to_set": plan.to_set(),
-    }

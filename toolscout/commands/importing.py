@@ -1,0 +1,127 @@
+"""``import``: take over the servers of known clients, shown before it is done."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolscout.commands.listing import list_tools_of, show_listed
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table
+from toolscout.settings import load_settings
+
+if TYPE_CHECKING:
+    from toolscout.server.clients.importing import ImportPlan
+
+
+def import_servers(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CLIENT|FILE]...",
+            help="claude, claude-code, cursor, vscode, codex, windsurf, or files. Without any: every known client.",
+            show_default=False,
+        ),
+    ] = None,
+    project: Annotated[
+        Path | None, typer.Option(help="Folder whose project-level configuration is read too.", show_default="here")
+    ] = None,
+    keyring: Annotated[bool, typer.Option("--keyring", help="Move secrets into the system's keyring.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken over, change nothing.")] = False,
+    check: Annotated[bool, typer.Option(help="Start each imported server once to list its tools.")] = True,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take over the servers that your clients have configured.
+
+    Shows what it will take over and asks first. Secrets are never copied: they become references such as
+    ${GITHUB_TOKEN}, or with --keyring entries of the system's keyring. With --yes and no name, project-level files of
+    the current folder are left out (give --project to include them): they may be somebody else's.
+    """
+    from toolscout.server.clients.importing import apply_import, plan_import, read_sources
+    from toolscout.server.clients.known import Machine
+    from toolscout.server.config import ServersFile
+
+    settings = load_settings()
+    wary = yes and not sources and project is None
+    folder = None if wary else (project or Path.cwd()).expanduser().absolute()
+    reading = read_sources(sources or (), Machine(project=folder))
+    servers = ServersFile(settings.servers_file)
+    plan = plan_import(reading, servers.load(), keyring=keyring)
+    if as_json and dry_run:
+        emit(_plan_json(plan))
+        return
+    if not as_json:
+        _show_plan(plan)
+    if dry_run:
+        return
+    listed: dict[str, Any] = {}
+    if plan.additions:
+        count = len(plan.additions)
+        confirm(f"Take over {count} server{'s' if count > 1 else ''}?", yes)
+        names = apply_import(plan, servers, keyring_service=settings.keyring_service)
+        if not as_json:
+            _say_to_set(plan)
+        if check:
+            listed = list_tools_of(names, settings)
+    if as_json:
+        emit(_plan_json(plan) | {"listed": listed})
+    elif listed:
+        show_listed(listed)
+
+
+def _show_plan(plan: ImportPlan) -> None:
+    from toolscout.server.clients.known import CLIENTS
+
+    for path, reason in plan.failures:
+        note(f"Left alone: {reason}" if str(path) in reason else f"Left alone: {path}: {reason}")
+    if not plan.items:
+        read = f" in {len(plan.files)} files" if plan.files else ""
+        say(f"No servers were found{read}. Name a file, or a client: {', '.join(CLIENTS)}.")
+        return
+    rows = []
+    for item in plan.items:
+        remarks = [item.why] if item.why else []
+        remarks += list(item.entry.notes) if item.action == "add" else []
+        remarks += [
+            f"{s.where} -> {'keyring:' if plan.keyring and not s.placeholder else '$'}{s.reference}"
+            for s in item.secrets
+        ]
+        where = item.entry.source if item.entry.scope == "user" else f"{item.entry.source} ({item.entry.scope})"
+        what = {"add": "take over", "same": "have it", "skip": "leave"}[item.action]
+        rows.append([what, item.name, where, item.launch() if item.action == "add" else "", "; ".join(remarks)])
+    table(rows, ["", "name", "from", "runs", "remarks"])
+
+
+def _say_to_set(plan: ImportPlan) -> None:
+    missing = {name: about for name, about in plan.to_set().items() if name not in os.environ}
+    if missing:
+        note("\nSet these where Toolscout is started (your shell, or `env` of its entry in the client):")
+        for name, about in missing.items():
+            note(f"  {name}    {about}")
+    if plan.keyring and any(item.secrets for item in plan.additions):
+        note("Secrets were moved into the system's keyring.")
+
+
+def _plan_json(plan: ImportPlan) -> dict[str, Any]:
+    return {
+        "servers": [
+            {
+                "name": i.name,
+                "action": i.action,
+                "why": i.why,
+                "from": i.entry.source,
+                "file": str(i.entry.path),
+                "scope": i.entry.scope,
+                "entry": dict(i.config),
+                "secrets": [{"where": s.where, "reference": s.reference} for s in i.secrets],
+                "notes": list(i.entry.notes),
+            }
+            for i in plan.items
+        ],
+        "files": [str(f) for f in plan.files],
+        "failures": [{"file": str(path), "reason": reason} for path, reason in plan.failures],
+        "to_set": plan.to_set(),
+    }
