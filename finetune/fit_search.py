@@ -3,8 +3,8 @@
     python -m toolscout.finetune.fit_search INDEX_FOLDER CALLS.jsonl.gz --out ENCODER_FOLDER/search.json
 
 1. Signal weights: listwise softmax likelihood of the relevant tools among the nearest ones of every signal, which are
-   the negatives; gradient ascent. ``name`` and ``exemplar`` are not fitted: requests that spell a tool's identifier are
-   rare in any file, and exemplars are not in the index that is fitted on. They keep the values given.
+   the negatives; gradient ascent. ``exemplar`` gets the weight of ``tool``, so that exemplars are further views of
+   their tool (max-sim); ``name`` is given, since requests that spell a tool's identifier are rare in any file.
 2. Abstention: logistic regression on the shape of the best scores. Besides the file's own answerable and unanswerable
    requests it sees each answerable one over small pools, with the servers of its tools and without: most
    installations have a few dozen tools, not ten thousand.
@@ -41,7 +41,7 @@ Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 FITTED = ("tool", "server", "product", "words", "relative")
-KEPT = {"exemplar": 0.5, "name": 0.5}
+NAME = 0.5
 SCALE = 10.0
 """Fitted weights are divided by this: the softmax wants about 10 a unit of cosine, a score of 0 to 2 reads better."""
 
@@ -149,7 +149,11 @@ def _in_pool(index: SearchIndex, ask: Ask, allowed: Mask) -> Ask:
 
 
 def fit_abstention(features: Floats, labels: Mask, weights: Floats, steps: int = 3000) -> tuple[Floats, float]:
-    """Logistic regression [shape] and its constant, by gradient descent on standardised features with a little L2."""
+    """Logistic regression [shape] and its constant, by gradient descent on standardised features with a little L2.
+
+    No weight but the pool's may be negative: a request that is closer or better covered is never less likely served.
+    """
+    free = np.array([name == "pool" for name in fusion.SHAPE])
     centre, scale = features.mean(axis=0), features.std(axis=0) + 1e-9
     x = (features - centre) / scale
     share = weights / weights.sum()
@@ -157,6 +161,7 @@ def fit_abstention(features: Floats, labels: Mask, weights: Floats, steps: int =
     for _ in range(steps):
         error = share * (1 / (1 + np.exp(-(x @ w + bias))) - labels)
         w -= 1.0 * (x.T @ error + 1e-3 * w)
+        w = np.where(free, w, np.maximum(w, 0.0))
         bias -= 1.0 * float(error.sum())
     w = w / scale
     return w, bias - float(centre @ w)
@@ -177,7 +182,8 @@ def fit(
     cases = read_cases(index, calls)
     answerable = [c for c in cases if len(c.relevant)]
     weights = fit_signals(answerable)
-    signals = {n: round(float(w) / SCALE, 4) for n, w in zip(FITTED, weights, strict=True)} | KEPT
+    signals = {n: round(float(w) / SCALE, 4) for n, w in zip(FITTED, weights, strict=True)}
+    signals |= {"exemplar": signals["tool"], "name": NAME}
     index.params = replace(index.params, signals=signals)
 
     random = np.random.default_rng(0)
@@ -240,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("calls", type=Path, nargs="+", help="requests (.jsonl, .jsonl.gz), some unanswerable")
     parser.add_argument("--encoder", default="default")
     parser.add_argument("--out", type=Path, required=True, help="search.json to write")
-    parser.add_argument("--false-refusals", type=float, default=0.02)
+    parser.add_argument("--false-refusals", type=float, default=0.03)
     parser.add_argument("--lost", type=float, default=0.03)
     parser.add_argument("--longer", type=float, default=0.25)
     args = parser.parse_args(argv)

@@ -44,9 +44,6 @@ MAX_REQUESTS = 16
 CANDIDATES = 300
 """Candidates a signal proposes in a large pool."""
 
-SHAPE_DEPTH = 10
-"""How many of the best scores abstention looks at."""
-
 COVERED = 3
 """Over how many of the best tools the coverage of the request's words is taken."""
 
@@ -286,7 +283,7 @@ class SearchIndex:
             raise BadInput(f"limit is {limit}, but must be from 1 to {MAX_LIMIT}.")
         asks = self._asks(query, requests)
         allowed = self._allowed(filters)
-        depth = max(2 * limit, SHAPE_DEPTH)
+        depth = max(2 * limit, NEAREST)
         rankings = [self.rank(ask, allowed, depth) for ask in asks]
         best = max((r.probability for r in rankings), default=0.0)
         fitting = [r for r in rankings if len(r.rows) and (not abstain or r.probability >= self.params.threshold)]
@@ -328,7 +325,7 @@ class SearchIndex:
         first = {name: float(values[0]) for name, values in kept.items()}
         pool = len(self) if allowed is None else int(allowed.sum())
         coverage = self._coverage(ask, best[:COVERED])
-        features = fusion.shape(scores[top][:SHAPE_DEPTH], first, coverage, pool)
+        features = fusion.shape(first, coverage, pool)
         return Ranking(ask, best, scores[top], kept, features, fusion.probability(features, self.params))
 
     # --- inside ------------------------------------------------------------------------------------------------------

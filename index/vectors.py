@@ -118,7 +118,8 @@ class AnnIndex:
         import faiss
 
         self._index = faiss.read_index(str(folder / ANN_FILE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
-        self._params = faiss.SearchParametersIVF(nprobe=_PROBES)
+        parameters: Any = faiss.SearchParametersIVF  # its stub does not know its own arguments
+        self._params = parameters(nprobe=_PROBES)
 
     def nearest(self, query: Floats, k: int) -> Ids:
         """Up to ``k`` ids, nearest first."""
