@@ -1,6 +1,6 @@
 """What ``invoke`` costs: overhead over a direct client, many calls at once, many upstreams in turn.
 
-    python benchmarks/invoke.py [--calls 400] [--json FILE] [--front COMMAND ... --catalogue-tool ID]
+    python benchmarks/invoke.py [--calls 400] [--turns 2000] [--json FILE] [--tool ID] [--front COMMAND ...]
 
 Without ``--front`` the pool and the invoker are measured in this process. With ``--front`` a server is started with
 that command (stdio), and its tool ``invoke`` is called with ``tool_id`` and ``arguments``; it must know an upstream
@@ -52,14 +52,21 @@ asyncio.run(main())
 
 TINY = """
 import json, sys
-def send(i, result): sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": i, "result": result}) + "\\n"); sys.stdout.flush()
+def send(message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n")
+    sys.stdout.flush()
 INFO = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "tiny", "version": "0"}}
 for line in sys.stdin:
-    m = json.loads(line); i = m.get("id"); method = m.get("method")
-    if i is None: continue
-    if method == "initialize": send(i, INFO)
-    elif method == "tools/call": send(i, {"content": [{"type": "text", "text": m["params"]["arguments"]["text"]}]})
-    else: sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": i, "error": {"code": -32601, "message": "no"}}) + "\\n"); sys.stdout.flush()
+    message = json.loads(line)
+    id, method = message.get("id"), message.get("method")
+    if id is None:
+        continue
+    if method == "initialize":
+        send({"id": id, "result": INFO})
+    elif method == "tools/call":
+        send({"id": id, "result": {"content": [{"type": "text", "text": message["params"]["arguments"]["text"]}]}})
+    else:
+        send({"id": id, "error": {"code": -32601, "message": "no"}})
 """
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 

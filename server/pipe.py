@@ -100,7 +100,7 @@ class PipeDispatcher:
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
-        self._write: Callable[[bytes], bool] = lambda data: False
+        self._write: Callable[[bytes], bool] = _gone
         self._wait_writable: Callable[[], Any] | None = None
         self._writable: Callable[[], bool] = lambda: True
         self._next_id = 0
@@ -409,6 +409,12 @@ class PipeDispatcher:
             for task in self._tasks:
                 task.cancel()
             self.close()
+            self._on_request = self._on_notify = self._intercept = None
+            self._write, self._writable, self._wait_writable = _gone, lambda: True, None
+
+
+def _gone(data: bytes) -> bool:
+    return False
 
 
 def _encode(message: JsonObject) -> bytes:

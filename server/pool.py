@@ -145,11 +145,11 @@ class UpstreamPool:
         await self.close()
 
     def _upstream(self, server_id: str) -> Upstream:
+        if self._closed:
+            raise UpstreamError("Toolscout is shutting down.")
         upstream = self._upstreams.get(server_id)
         if upstream is not None:
             return upstream
-        if self._closed:
-            raise UpstreamError("Toolscout is shutting down.")
         if server_id not in self._load():
             raise NotFound(f"No server named '{server_id}' is configured.", hint="Add it with 'toolscout add'.")
         upstream = self._upstreams[server_id] = Upstream(

@@ -164,8 +164,8 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         """Note the exit status."""
-        assert self._transport is not None
-        self.returncode = self._transport.get_returncode()
+        if self._transport is not None:
+            self.returncode = self._transport.get_returncode()
         self._exited.set()
         # What it wrote last may still be in the pipe: the end of stdout closes; this is for children that keep it open.
         asyncio.get_running_loop().call_later(0.2, self._close)
@@ -225,6 +225,10 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
             if self._transport is not None:
                 with contextlib.suppress(PermissionError, ProcessLookupError):
                     self._transport.close()
+            if self._exited.is_set():
+                # Cut the cycles: thousands of starts must not pile up until the garbage collector comes by.
+                self._transport = self._stdin = None
+                self._on_stdout, self._on_closed = _ignore, _nothing
 
     def describe_exit(self) -> str:
         """How it ended, in words."""
@@ -284,6 +288,14 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
     def _alive(self) -> bool:
         members = group_members(self.pid)
         return self._signal(0) if members is None else bool(members)
+
+
+def _ignore(data: bytes) -> None:
+    """What comes after the end."""
+
+
+def _nothing() -> None:
+    """The end after the end."""
 
 
 class CommandNotFound(UpstreamError):

@@ -120,6 +120,7 @@ class Upstream:
         self._timeout: float | None = None
         self._legacy = False
         self._started_at = 0.0
+        self._finished = False
         self._answered = False
         self._counted: Link | None = None
         self._failures = 0
@@ -237,6 +238,8 @@ class Upstream:
         link = self.link
         if link is not None and not link.closed.is_set():
             return link
+        if self._finished:
+            raise self._stopped_error()
         if self._starting is None:
             remaining = self._retry_at - time.monotonic()
             if remaining > 0:
@@ -248,7 +251,17 @@ class Upstream:
             # A clean context: the first caller's request must not cling to a connection that all share.
             self._starting = asyncio.create_task(self._start(), context=contextvars.Context())
             self._starting.add_done_callback(self._started)
-        return await asyncio.shield(self._starting)
+        starting = self._starting
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if starting.cancelled() and task is not None and not task.cancelling():
+                raise self._stopped_error() from None  # the start was called off, not this caller
+            raise
+
+    def _stopped_error(self) -> UpstreamError:
+        return UpstreamError(f"'{self.server_id}' was stopped meanwhile.", hint="Call again if it is still wanted.")
 
     def _started(self, task: asyncio.Task[Link]) -> None:
         self._starting = None
@@ -291,7 +304,12 @@ class Upstream:
             keeper = self._keeper = asyncio.create_task(self._keep(config, legacy, ready))
             keeper.add_done_callback(_seen)
             both: list[asyncio.Future[Any]] = [ready, keeper]
-            done, _ = await asyncio.wait(both, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            try:
+                done, _ = await asyncio.wait(both, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                keeper.cancel()
+                await asyncio.wait([keeper])
+                raise
             if ready in done and ready.exception() is None:
                 link = ready.result()
                 self.link, self._legacy = link, link.era == "legacy"
@@ -381,7 +399,8 @@ class Upstream:
         self._on_tools_changed(self.server_id)
 
     async def stop(self) -> None:
-        """End the process or connection; returns when it is gone. The next call starts it anew."""
+        """End the process or connection for good; returns when it is gone."""
+        self._finished = True
         self._stop.set()
         if self._starting is not None:
             self._starting.cancel()
@@ -418,7 +437,7 @@ class Upstream:
                 f"'{self.server_id}' did not answer {what} within {seconds:g} s; it was told to stop.{self._said()}",
                 hint="Allow more time, or ask for less at once.",
             )
-        if isinstance(error, TooLarge) or "answer larger than" in str(error) or "maximum event size" in str(error):
+        if isinstance(error, TooLarge) or (link.process is None and _too_large(error)):
             return UpstreamError(
                 f"'{self.server_id}' answered {what} with more than {self._settings.max_result_bytes:,} bytes;"
                 " the answer was dropped.",
@@ -432,7 +451,7 @@ class Upstream:
                 self._stop.set()
                 await self._gone(link)
                 return Crashed(f"'{self.server_id}' has forgotten the session.", sent=False)
-            if error.error.code == CONNECTION_CLOSED and (link.process is None or link.closed.is_set()):
+            if error.error.code == CONNECTION_CLOSED and _broken(link, error.error.message):
                 cause = await self._gone(link)
                 if link.process is not None and self._counted is not link:
                     self._counted = link  # once for the process, not for every call it had
@@ -554,6 +573,16 @@ def _closed(error: BaseException | None) -> bool:
     from mcp_types import CONNECTION_CLOSED
 
     return error is not None and isinstance(leaf := _leaf(error), MCPError) and leaf.error.code == CONNECTION_CLOSED
+
+
+def _broken(link: Link, message: str) -> bool:
+    """Whether the connection has gone: servers use the same code for errors of their own."""
+    return link.closed.is_set() or (link.process is None and message.startswith(("Connection closed", "SSE stream")))
+
+
+def _too_large(error: Exception) -> bool:
+    """How the HTTP transports say that an answer broke the limit."""
+    return "answer larger than" in str(error) or "maximum event size" in str(error)
 
 
 def _unreached(keeper: asyncio.Task[None] | None) -> bool:

@@ -17,10 +17,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 MARKER = "TOOLSCOUT_POOL"
 """Environment variable that marks every process that comes from a pool."""
+
+MARKER_BYTES = MARKER.encode()
 
 
 def marked_processes(marker: str) -> list[int]:
@@ -39,10 +40,9 @@ def marked_processes(marker: str) -> list[int]:
     for entry in entries:
         if not entry.isdigit() or int(entry) == own:
             continue
-        try:
-            environment = Path(f"/proc/{entry}/environ").read_bytes()
-        except OSError:
-            continue  # gone already, or another user's
+        environment = _read(f"/proc/{entry}/environ")
+        if MARKER_BYTES not in environment:
+            continue
         if any(item == needle or item.startswith(below) for item in environment.split(b"\0")):
             found.append(int(entry))
     return found
@@ -58,14 +58,20 @@ def group_members(group: int) -> list[int] | None:
     for entry in entries:
         if not entry.isdigit():
             continue
-        try:
-            # The command name stands in parentheses and may hold anything, spaces and parentheses included.
-            state, _, pgrp, *_ = Path(f"/proc/{entry}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        except (OSError, ValueError):
-            continue
-        if int(pgrp) == group and state not in "ZX":
+        # The command name stands in parentheses and may hold anything, spaces and parentheses included.
+        fields = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
+        if len(fields) > 2 and int(fields[2]) == group and fields[0] not in (b"Z", b"X"):
             members.append(int(entry))
     return members
+
+
+def _read(path: str) -> bytes:
+    """A small file; empty when it has gone or is another user's. (Path objects would intern every process id.)"""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return file.read()
+    except OSError:
+        return b""
 
 
 def signal_group(group: int, number: int) -> bool:

@@ -190,6 +190,29 @@ async def test_stop_ends_the_process_and_a_call_starts_it_anew(make_pool: MakePo
     assert int(text(await pool.call("tiny", "pid", {}))) != pid
 
 
+async def test_stopping_during_a_start_is_an_error_for_its_callers_not_a_cancellation(make_pool: MakePool) -> None:
+    pool = make_pool(tiny("t", "--start", "hang"))
+    calls = [asyncio.create_task(pool.call("t", "echo", {})) for _ in range(3)]
+    await eventually(lambda: len(marked_processes(pool.marker)) == 1)
+    await pool.stop("t")
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(o, UpstreamError) and "was stopped meanwhile" in str(o) for o in outcomes), outcomes
+    assert marked_processes(pool.marker) == []
+
+
+async def test_closing_ends_calls_and_nothing_starts_afterwards(make_pool: MakePool) -> None:
+    pool = make_pool(tiny("a"), tiny("b"), max_upstreams=1)
+    await pool.call("a", "echo", {})
+    calls = [asyncio.create_task(pool.call("a", "hang", {})), asyncio.create_task(pool.call("b", "echo", {}))]
+    await asyncio.sleep(0.1)
+    await pool.close()
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(o, UpstreamError) for o in outcomes), outcomes
+    with pytest.raises(UpstreamError, match="shutting down"):
+        await pool.call("a", "echo", {})
+    assert marked_processes(pool.marker) == []
+
+
 async def test_progress_is_relayed_in_order(make_pool: MakePool) -> None:
     pool = make_pool(tiny())
     seen: list[tuple[float, float | None, str | None]] = []
