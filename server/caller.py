@@ -134,6 +134,7 @@ class Caller:
         self.settings = settings
         self._backend = backend
         self._looked = backend is not None
+        self._turn = asyncio.Lock()
 
     @property
     def backend(self) -> Backend | None:
@@ -156,7 +157,13 @@ class Caller:
         if self.backend is None:
             self._looked = False  # one may be pulled while this process lives
             return without_model(task, candidates)
-        return await _Run(self.backend, self.settings, task, list(candidates), context).suggest(max(steps, 1))
+        run = _Run(self.backend, self.settings, task, list(candidates), context)
+        if not self.backend.prefills:
+            return await run.suggest(max(steps, 1))
+        # One task at a time in process: another one's prompt between the phases would push this one's out of the
+        # cache, and it would have to be read again.
+        async with self._turn:
+            return await run.suggest(max(steps, 1))
 
     async def close(self) -> None:
         """Unload the model."""

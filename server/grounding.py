@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from typing import Any
+from urllib.parse import unquote
 
 from toolscout.records import JsonObject
 
@@ -24,14 +25,16 @@ _ID_FORMATS = frozenset(
 )
 _ID_VALUE = re.compile(
     r"[^@\s]+@[^@\s]+\.\w+|[a-z][a-z0-9+.-]*://\S+|/\S+/\S*|[A-Za-z]:\\\S+|0x[0-9a-fA-F]{6,}|\d{6,}"
-    r"|[0-9a-f]{8}-[0-9a-f]{4}-\S+|(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9_-]{10,}",
+    r"|[0-9a-f]{8}-[0-9a-f]{4}-\S+|(?=(?:\D*\d){3})(?=\S*[A-Za-z])[A-Za-z0-9_-]{10,}",
     re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(
-    r"<[^>]*>|\{\{?[^}]*\}\}?|\[[A-Z_ ]+\]|\$\{\w+\}|your[_ -].*|x{3,}|\.\.\.|…|string|example(?:\.com)?|placeholder"
+    r"<[^>]*>|\{\{?[\w .-]*\}\}?|\[[A-Z_ ]+\]|\$\{\w+\}|your[_ -].*|x{3,}|\.\.\.|…|string|example(?:\.com)?|placeholder"
     r"|.*@example\.(?:com|org)|https?://(?:www\.)?example\.(?:com|org)\S*|n/?a|none|null|undefined|unknown|todo|tbd",
     re.IGNORECASE,
 )
+# Times in the forms that APIs want: what the request calls "15 August" becomes 20240815 or seconds since 1970.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ][\d:.]+(Z|[+-][\d:]+)?)?|(19|20)\d{6}(\d{6})?|\d{4}(19|20)\d\d|1\d{9}(\d{3})?")
 _REFERENCE = re.compile(r"\$[1-9]\d?(?:\.|\[|$)")
 _NUMBERS = """zero none | one a an single once | two couple twice pair both | three thrice | four | five | six
 seven week weekly | eight | nine | ten | eleven | twelve dozen year | thirteen | fourteen | fifteen | sixteen
@@ -65,7 +68,7 @@ class Grounds:
             return True
         if len(squeezed) >= 3 and squeezed in self.squeezed:
             return True
-        bare = re.sub(r"^[a-z][a-z0-9+.-]*://(www\.)?|/+$", "", folded)
+        bare = unquote(re.sub(r"^[a-z][a-z0-9+.-]*://(www\.)?|/+$", "", folded))
         if bare and _squeeze(bare) in self.squeezed:
             return True
         if "@" in folded:
@@ -125,10 +128,13 @@ def invented(name: str, node: JsonObject, value: Any, grounds: Grounds) -> bool:
         return _is_id_name(name) and not grounds.states(value)
     if "anyOf" in node and any(value in v.get("enum", ()) for v in node["anyOf"]):
         return False
-    points = node.get("format") in _ID_FORMATS or _is_id_name(name) or _ID_VALUE.fullmatch(value.strip()) is not None
-    if not points or re.fullmatch(r"\d{4}-\d\d-\d\d([T ][\d:.]+(Z|[+-][\d:]+)?)?", value):
-        return False
-    return not grounds.states(value)
+    if node.get("format") in _ID_FORMATS or _is_id_name(name):
+        points = True
+    else:
+        points = _ID_VALUE.fullmatch(value.strip()) is not None and not _TIME.fullmatch(value)
+    if name.lower() in ("key", "keys") and not re.search(r"\d|\S{16}", value):
+        points = False  # of a keyboard, or of an entry
+    return points and not grounds.states(value)
 
 
 def _is_id_name(name: str) -> bool:

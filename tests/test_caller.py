@@ -304,6 +304,13 @@ def test_any_schema_has_a_skeleton_and_an_honest_answer(name: str) -> None:
         ("ids", ["7", "9"], "items 7 and 8", True),
         ("target", {"id": "zz9"}, "it", True),
         ("id", "$1.id", "", False),
+        ("from", "20240815", "since 15 August 2024", False),
+        ("after", "1740787200", "since March 2025", False),
+        ("region", "eu-central-1", "our Frankfurt cluster", False),
+        ("project_id", "acme%2Fbackend", "acme/backend", False),
+        ("key", "ArrowDown", "one arrow down", False),
+        ("value", '{ "amount": 42 }', "42 euros", False),
+        ("order", "AX-2093-7781-Q", "my order", True),
     ],
 )
 def test_a_particular_thing_has_to_be_stated(name: str, value: Any, said: str, made_up: bool) -> None:
