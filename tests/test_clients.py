@@ -772,3 +772,32 @@ def test_a_folder_without_write_permission_is_one_clear_error(tmp_path: Path, ho
             connect.apply_connect(connect.plan_connect(get_client("cursor"), where), home)
     finally:
         path.parent.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# only a comment",
+        'model = "o4"',
+        'model = "o4"\n\n\n# tail\n',
+        '[mcp_servers]\n\n[mcp_servers.a]\ncommand = "b"  # why\n',
+        'mcp_servers.a.command = "b"\nother = 1\n',
+        '[[hooks]]\nname = "x"\n\n[[hooks]]\nname = "y"\n',
+        '[mcp_servers."odd name"]\ncommand = "b"\nargs = [\n  "one", # first\n  "two",\n]\n\n[profiles.fast]\nx = 1\n',
+        'a = 1\r\n\r\n[mcp_servers.b]\r\ncommand = "c"\r\n',
+        's = """\n[mcp_servers.toolscout]\ncommand = "not me"\n"""\n',
+    ],
+)
+def test_toml_of_any_layout_gets_the_entry_and_gives_it_back(text: str) -> None:
+    path, keys = Path("config.toml"), ("mcp_servers", "toolscout")
+    entry = {"command": "/bin/toolscout", "args": ["serve"], "env": {"TOOLSCOUT_HOME": "/home/me/ts"}}
+    before = tomllib.loads(text)
+    edited = edit.with_entry(text.encode(), path, keys, entry)
+    expected = tomllib.loads(text)
+    expected.setdefault("mcp_servers", {})["toolscout"] = entry
+    assert tomllib.loads(edited.decode()) == expected
+    assert all(line in edited.decode().splitlines() for line in text.splitlines())
+    removed = edit.without_entry(edited, path, keys, prune=0 if "mcp_servers" in before else 1)
+    assert tomllib.loads(removed.decode()) == before
+    assert removed.decode().strip() == text.strip()
