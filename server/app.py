@@ -8,6 +8,7 @@ validate each call a second time and rebuild each result, which costs more than 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 # Registered by FastMCP for every server; Toolscout has none of these to offer, so it does not claim them.
 _UNUSED_METHODS = ("prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read")
 
+_LIST_WAITS_SECONDS = 1.0
 _LIST_TTL_MS = 60_000  # only the sentence on what stands behind the search ever changes
 
 _INPUTS = {"find_tools": contract.FIND_INPUT, "suggest_call": contract.SUGGEST_INPUT, "invoke": contract.INVOKE_INPUT}
@@ -63,6 +65,9 @@ class App:
         self.lowlevel.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
 
     async def _list_tools(self, ctx: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
+        # Opening the index is quick, and what stands behind the search is what an agent picks a search tool by.
+        with contextlib.suppress(TimeoutError, ToolscoutError):
+            await asyncio.wait_for(self.engine.loaded(), _LIST_WAITS_SECONDS)
         tools = contract.tool_definitions(self.engine.behind)
         return {"tools": tools, "resultType": "complete", "ttlMs": _LIST_TTL_MS, "cacheScope": "public"}
 

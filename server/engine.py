@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolscout.errors import BadInput, NotFound, StorageError
+from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import Server, ServerState, Tool
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 _NAMES_SHOWN = 8
 _POINTER_CHECK_SECONDS = 1.0
+_LOAD_SECONDS = 45.0
 
 
 class Engine:
@@ -49,7 +50,10 @@ class Engine:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.servers = ServersFile(settings.servers_file)
-        self.behind = describe_catalogue(0, 0, [])
+        self.behind = ""
+        """The sentence on what stands behind the search; empty while that is not known yet."""
+        self.on_change: Callable[[], None] | None = None
+        """Called on the event loop when `behind` has changed."""
         self.journal = Journal(self._open_catalogue)
         self._work = ThreadPoolExecutor(2, thread_name_prefix="engine")
         self._lock = threading.RLock()
@@ -61,6 +65,7 @@ class Engine:
         self._invoker: Invoker | None = None
         self._caller: Caller | None = None
         self._loading: asyncio.Task[None] | None = None
+        self._mending: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Engine:
         self._loading = asyncio.create_task(self._load())
@@ -71,9 +76,10 @@ class Engine:
 
     async def close(self) -> None:
         """Stop every upstream, write the call log, close files. Safe to call twice."""
-        if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.gather(self._loading, return_exceptions=True)
+        for task in (self._loading, self._mending):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._pool is not None:
             await self._pool.close()
         if self._caller is not None:
@@ -132,14 +138,17 @@ class Engine:
         """The current search index; reopened when another process has replaced it.
 
         Raises:
-            StorageError: there is no index, because nothing has been added yet.
+            StorageError: there is no index, because nothing has been added yet or it is still being built.
         """
-        await self.loaded()
+        try:
+            await asyncio.wait_for(self.loaded(), _LOAD_SECONDS)
+        except TimeoutError:
+            raise StorageError("The search index is still being built.", "Try again in a minute.") from None
         now = time.monotonic()
         if now - self._pointer_checked >= _POINTER_CHECK_SECONDS:
             self._pointer_checked = now
             if self._read_pointer() != self._pointer:
-                await self._run(self._open_index)
+                await self._reopen()
         if self._index is None:
             raise StorageError("The catalogue is empty.", "Add a server with `toolscout add` or `toolscout import`.")
         return self._index
@@ -303,7 +312,7 @@ class Engine:
         from toolscout.index.build import build_index
 
         await self._run(lambda: build_index(self.catalogue, self.settings, progress=progress))
-        await self._run(self._open_index)
+        await self._reopen()
 
     def state_of(self, server: Server | None, server_id: str) -> ServerState:
         """A server's state now: what the catalogue says, corrected by what is configured on this machine."""
@@ -318,9 +327,34 @@ class Engine:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
-        await self._run(self._open_index)
+        try:
+            await self._reopen()
+        except StorageError as error:
+            logger.warning("%s Rebuilding it from the catalogue.", error)
+            await self.reindex()
+        if self._index is not None and await self._run(self._is_stale):
+            self._mending = asyncio.create_task(self._mend())
         if self._index is None and self.settings.starter and not self.settings.servers_file.exists():
             await self._start_fresh()
+        if self._index is None:
+            self.behind = describe_catalogue(0, 0, [])
+
+    def _is_stale(self) -> bool:
+        """Whether the catalogue has changes that the index lacks: a process was killed between the two."""
+        assert self._index is not None
+        return self._open_catalogue().revision != self._index.revision
+
+    async def _mend(self) -> None:
+        try:
+            await self.reindex()
+        except ToolscoutError as error:
+            logger.warning("The index could not be brought up to date: %s", error)
+
+    async def _reopen(self) -> None:
+        before = self.behind
+        await self._run(self._open_index)
+        if self.behind != before and self.on_change is not None:
+            self.on_change()
 
     async def _start_fresh(self) -> None:
         """First start on a machine with nothing configured: the starter set, with its real tool lists."""

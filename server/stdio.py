@@ -38,7 +38,7 @@ def run_stdio(home: str | None = None) -> None:
         # Nothing is left to do, and a thread may still be importing: leave without tearing the interpreter down.
         os._exit(0)
     settings, serve = loaded[0]
-    asyncio.run(serve(settings, handover, fd_in, fd_out))
+    asyncio.run(serve(settings, handover, json.dumps(answers), fd_in, fd_out))
 
 
 def _home(home: str | None) -> Any:
@@ -59,7 +59,8 @@ def _load() -> Any:
     return load_settings(), _serve
 
 
-async def _serve(settings: Settings, handover: Handover, fd_in: int, fd_out: int) -> None:
+async def _serve(settings: Settings, handover: Handover, told: str, fd_in: int, fd_out: int) -> None:
+    """Run the engine; ``told`` is what the gate may have answered, as text."""
     from mcp.server.stdio import stdio_server
 
     from toolscout.server.app import App
@@ -67,9 +68,10 @@ async def _serve(settings: Settings, handover: Handover, fd_in: int, fd_out: int
 
     async with Engine(settings) as engine:
         app = App(engine)
-        face_task = asyncio.create_task(_keep_face(app, settings))
         source = _Lines(handover, fd_in)
         sink = _Sink(handover.muted, fd_out)
+        engine.on_change = lambda: _announce(engine.behind, told, source, sink)
+        face_task = asyncio.create_task(_keep_face(app, settings))
         await source.open()
         await sink.open()
         try:
@@ -79,6 +81,12 @@ async def _serve(settings: Settings, handover: Handover, fd_in: int, fd_out: int
             # A client that leaves early must not cost the next one its quick start.
             await asyncio.wait({face_task}, timeout=_FACE_SECONDS)
             face_task.cancel()
+
+
+def _announce(behind: str, told: str, source: _Lines, sink: _Sink) -> None:
+    """Tell a client of the 2025 era that the sentence about the catalogue has changed; later eras poll instead."""
+    if source.initialized and behind not in told:
+        sink.send(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n')
 
 
 async def _keep_face(app: Any, settings: Settings) -> None:
@@ -114,6 +122,8 @@ class _Lines:
         self._handover = handover
         self._fd = fd
         self._reader: asyncio.StreamReader | None = None
+        self.initialized = False
+        """Whether the client has finished the handshake of the 2025 era."""
 
     async def open(self) -> None:
         """Attach to the descriptor; a file or terminal is read by a thread instead."""
@@ -135,6 +145,7 @@ class _Lines:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for line in self._handover.lines:
+            self._look(line)
             yield line
         assert self._reader is not None
         while True:
@@ -148,7 +159,12 @@ class _Lines:
                 await self._skip_line()
                 line = b"(line too long)"
             if line.strip():
+                self._look(line)
                 yield line
+
+    def _look(self, line: bytes) -> None:
+        if not self.initialized and len(line) < 1000 and b'"notifications/initialized"' in line:
+            self.initialized = True
 
     async def _skip_line(self) -> None:
         assert self._reader is not None
@@ -185,7 +201,10 @@ class _Sink:
         """Send one line, unless it answers a request that is answered."""
         if self._muted and self._is_muted(line):
             return
-        data = line.encode("utf-8", "replace")
+        self.send(line.encode("utf-8", "replace"))
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
         if self._writer is None:
             write_all(self._fd, data)
         else:
