@@ -23,6 +23,7 @@ _EOF_GRACE = 0.5
 """Seconds a server has to leave by itself once its stdin has ended."""
 _TERM_GRACE = 1.5
 _KILL_GRACE = 3.0
+_STRAY_GRACE = 0.5
 _POLL = 0.02
 
 _INHERITED = (
@@ -272,18 +273,23 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
         if sys.platform == "win32":
             return
         if self._signal(0) and self._alive():
-            self._signal(signal.SIGTERM)
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + _TERM_GRACE
-            while self._alive() and loop.time() < deadline:  # noqa: ASYNC110
-                await asyncio.sleep(_POLL)
-            if self._alive():
-                self._signal(signal.SIGKILL)
+            for number, patience in ((signal.SIGTERM, _TERM_GRACE), (signal.SIGKILL, _KILL_GRACE)):
+                self._signal(number)
+                if await self._until(lambda: not self._alive(), patience):
+                    break
         strays = await asyncio.to_thread(marked_processes, self._marker)
-        if strays:
-            signal_processes(strays, signal.SIGTERM)
-            await asyncio.sleep(0.2)
-            signal_processes(await asyncio.to_thread(marked_processes, self._marker), signal.SIGKILL)
+        for number, patience in ((signal.SIGTERM, _STRAY_GRACE), (signal.SIGKILL, _KILL_GRACE)):
+            signal_processes(strays, number)
+            if not strays or await self._until(lambda: not marked_processes(self._marker), patience):
+                return
+            strays = marked_processes(self._marker)
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not (met := condition()) and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+        return met
 
     def _alive(self) -> bool:
         members = group_members(self.pid)

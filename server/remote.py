@@ -115,11 +115,20 @@ def _auth(config: UpstreamConfig, state: Path) -> httpx2.Auth | None:
 def _token_store(state: Path) -> Any:
     """Tokens survive a restart in a file only the owner can read; in memory where that is impossible."""
     try:
-        from key_value.aio.stores.filetree import FileTreeStore
+        from key_value.aio.stores.filetree import (
+            FileTreeStore,
+            FileTreeV1CollectionSanitizationStrategy,
+            FileTreeV1KeySanitizationStrategy,
+        )
 
         folder = state / "oauth"
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        return FileTreeStore(data_directory=folder)
+        return FileTreeStore(
+            data_directory=folder,
+            # The keys are URLs, which are no file names.
+            key_sanitization_strategy=FileTreeV1KeySanitizationStrategy(folder),
+            collection_sanitization_strategy=FileTreeV1CollectionSanitizationStrategy(folder),
+        )
     except (ImportError, OSError):
         return None

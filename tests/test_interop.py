@@ -177,6 +177,21 @@ async def test_a_refused_and_an_absent_server(pool: UpstreamPool) -> None:
         await pool.call("nobody", "echo", {})
 
 
+async def test_oauth_is_fastmcps_and_its_tokens_outlive_us(settings: Settings) -> None:
+    from fastmcp.client.auth import OAuth
+    from mcp.shared.auth import OAuthToken
+
+    from toolscout.server.remote import _auth
+
+    config = UpstreamConfig.remote("x", "https://host.example/mcp?a=b", auth="oauth")
+    first, second = _auth(config, settings.home), _auth(config, settings.home)
+    assert isinstance(first, OAuth) and isinstance(second, OAuth)
+    await first.token_storage_adapter.set_tokens(OAuthToken(access_token="at", token_type="Bearer", expires_in=60))
+    tokens = await second.token_storage_adapter.get_tokens()
+    assert tokens is not None and tokens.access_token == "at"
+    assert (settings.home / "oauth").stat().st_mode & 0o777 == 0o700
+
+
 async def test_a_remote_server_that_restarts(settings: Settings) -> None:
     web = Web()
     web.start()
