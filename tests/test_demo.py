@@ -20,6 +20,7 @@ EXPECTED = [
     "fetch:invoke",
     "mistake:refused",
     "nothing:find_tools",
+    "start:second start",
 ]
 
 
