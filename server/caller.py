@@ -8,7 +8,8 @@ Two phases over one prompt, so that the second finds the first one's computation
 Then the values are checked: what names a thing that the request does not name is taken out, what is required and
 absent is asked for once more, and the rest must validate against the tool's own schema.
 
-``confidence`` is P(tool), scaled over the candidates and ``none``, times the geometric mean of the probabilities of
+``confidence`` is P(tool), scaled over the candidates and ``none`` (and mixed with the search's order for a model
+known to choose worse than the search), times the geometric mean of the probabilities of
 the argument tokens. Endpoints without log-probabilities get 0.5 for "not known".
 """
 
@@ -26,7 +27,7 @@ from toolscout.records import Call, JsonObject, Tool
 from toolscout.schema import simplify_arguments
 from toolscout.server import constrain
 from toolscout.server.backends import Backend, ContextOverflow, Generation, make_backend
-from toolscout.server.choice import choice_probabilities, mean_probability
+from toolscout.server.choice import choice_probabilities, mean_probability, with_search
 from toolscout.server.grounding import Grounds, invented, is_placeholder, is_reference, references
 from toolscout.server.skeleton import extract, skeleton
 from toolscout.settings import Settings
@@ -213,6 +214,7 @@ class _Run:
         self.backend = backend
         self.task, self.context = task, context
         self.tools = [c.tool for c in candidates]
+        self.scores = [c.score for c in candidates]
         self.exemplars = [e for c in candidates for e in c.exemplars]
         self.budget = int((settings.model_context - _ANSWER_TOKENS) * _CHARS_PER_TOKEN)
         if backend.prefills:
@@ -273,12 +275,20 @@ class _Run:
         else:
             given = await self.ask(schema=constrain.choice_schema(options), max_tokens=128, top=_TOP)
             written = _name_in(given.text, options)
-        odds = choice_probabilities(given.tokens, options)
+        odds = with_search(choice_probabilities(given.tokens, options), self.ranked(names), self.backend.trust)
         best = max(options, key=lambda o: (odds.get(o, 0.0), o == written)) if odds else written
+        if best == NONE and 0 < odds.get(NONE, 0.0) < self.backend.none_at:
+            best = max(names, key=lambda n: odds.get(n, 0.0))
         ranking = sorted((n for n in names if odds.get(n, 0.0) > 0.01), key=lambda n: -odds[n])
         by_name = dict(zip(names, self.tools, strict=True))
         rest = [by_name[n].tool_id for n in (ranking or names) if n != best]
         return _Choice(by_name.get(best), odds.get(best, 0.5), bool(odds), rest)
+
+    def ranked(self, names: Sequence[str]) -> list[str]:
+        """Labels in the search's order; none if the search did not rank them, as with tools that were named."""
+        if len(set(self.scores)) < 2:
+            return []
+        return [names[i] for i in sorted(range(len(names)), key=lambda i: -self.scores[i])]
 
     # -- phase 2: its arguments
 

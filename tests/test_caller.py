@@ -15,7 +15,7 @@ from toolscout.records import Call, GoldCall, Tool
 from toolscout.server.backends import ContextOverflow, Generation, Token
 from toolscout.server.backends.gguf import GgufBackend
 from toolscout.server.caller import ENABLE_MODEL, Caller, Candidate, without_model
-from toolscout.server.choice import choice_probabilities, mean_probability
+from toolscout.server.choice import choice_probabilities, mean_probability, with_search
 from toolscout.server.grounding import Grounds, invented, is_placeholder
 from toolscout.server.models import packaged_model
 from toolscout.server.skeleton import extract, skeleton
@@ -45,18 +45,21 @@ class Scripted:
     """A model whose answers are written down: for what a real one cannot be made to do on command."""
 
     name = "scripted"
+    trust = 1.0
+    none_at = 0.9
 
     def __init__(self, *answers: str | Exception, prefills: bool = False) -> None:
         self.answers = list(answers)
         self.prefills = prefills
         self.asked: list[dict[str, Any]] = []
+        self.tokens: tuple[Token, ...] = ()
 
     async def generate(self, messages: Any, **options: Any) -> Generation:
         self.asked.append({"messages": list(messages), **options})
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return Generation(answer, complete=not answer.endswith("…"))
+        return Generation(answer, self.tokens, complete=not answer.endswith("…"))
 
     async def close(self) -> None:
         pass
@@ -141,6 +144,16 @@ async def test_nonsense_from_the_model_is_no_call(nonsense: str) -> None:
 async def test_none_is_an_abstention_with_a_reason() -> None:
     answer = await suggest(Scripted('{"name": "none"}'), "Make my sister apologise", FORECAST, NOW)
     assert answer.abstained and answer.reason and answer.calls == []
+
+
+@pytest.mark.parametrize(("sure", "abstained"), [(0.95, True), (0.6, False)])
+async def test_none_is_believed_from_the_models_own_threshold_on(sure: float, abstained: bool) -> None:
+    model = Scripted('none",', " {}}", prefills=True)
+    model.tokens = (Token('none",', math.log(sure), (('none",', math.log(sure)), ("time", math.log(1 - sure)))),)
+    answer = await suggest(model, "Make my sister apologise", NOW, ISSUE)
+    assert answer.abstained is abstained
+    assert [c.tool_id for c in answer.calls] == ([] if abstained else [NOW.tool_id])
+    assert abstained or answer.calls[0].confidence < 0.5
 
 
 async def test_no_candidates_is_an_abstention() -> None:
@@ -353,6 +366,13 @@ def test_probabilities_are_found_within_a_whole_answer() -> None:
     assert choice_probabilities(tokens, ["a", "b"]) == pytest.approx({"a": 0.5, "b": 0.5})
     assert choice_probabilities([], ["a"]) == {} and choice_probabilities(tokens[:2], ["a"]) == {}
     assert mean_probability([Token("x", math.log(0.25)), Token("y", 0.0)]) == pytest.approx(0.5)
+
+
+def test_a_model_of_little_trust_is_outvoted_by_the_search_but_not_on_none() -> None:
+    odds = {"a": 0.1, "b": 0.5, "none": 0.4}
+    mixed = with_search(odds, ["a", "b"], 0.3)
+    assert mixed["a"] > mixed["b"] and mixed["none"] == 0.4 and sum(mixed.values()) == pytest.approx(1.0)
+    assert with_search(odds, ["a", "b"], 1.0) == odds and with_search(odds, [], 0.3) == odds
 
 
 # -- a real model

@@ -21,11 +21,19 @@ def make_backend(settings: Settings) -> Backend | None:
         return OpenAIBackend(
             settings.model_url, model=settings.model, key=settings.model_key, timeout=settings.model_timeout
         )
-    from toolscout.server.models import ModelStore
+    from toolscout.server.models import KNOWN, ModelStore
 
     model = ModelStore(settings).resolve()
     if model is None or (not settings.model and importlib.util.find_spec("xllamacpp") is None):
         return None
     from toolscout.server.backends.gguf import GgufBackend
 
-    return GgufBackend(model.path, name=model.name, context=settings.model_context, threads=settings.model_threads)
+    known = KNOWN.get(model.name)
+    return GgufBackend(
+        model.path,
+        name=model.name,
+        context=settings.model_context,
+        threads=settings.model_threads,
+        trust=known.trust if known else 1.0,
+        none_at=known.none_at if known else 0.5,
+    )

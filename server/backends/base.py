@@ -50,6 +50,11 @@ class Backend(Protocol):
     prefills: bool
     """True if ``prefix`` and ``grammar`` are honoured; else ``schema`` is what constrains the answer."""
 
+    trust: float
+    """How far its choice of tool goes before the search's order: 1 wholly, 0 not at all."""
+    none_at: float
+    """P(none) from which it is believed that no candidate fits."""
+
     async def generate(
         self,
         messages: Messages,

@@ -25,13 +25,23 @@ class GgufBackend:
     prefills = True
 
     def __init__(
-        self, path: Path, *, name: str = "", context: int = 4096, threads: int = 0, lora: Path | None = None
+        self,
+        path: Path,
+        *,
+        name: str = "",
+        context: int = 4096,
+        threads: int = 0,
+        lora: Path | None = None,
+        trust: float = 1.0,
+        none_at: float = 0.5,
     ) -> None:
         self.path = path
         self.name = name or path.stem
         self.context = context
         self.threads = threads
         self.lora = lora
+        self.trust = trust
+        self.none_at = none_at
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolscout-model")
         self._server: Any = None
 

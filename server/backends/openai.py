@@ -62,6 +62,8 @@ class OpenAIBackend:
     """One endpoint. ``url`` is its base (``http://host:8000/v1``); without ``model`` the first one listed is used."""
 
     prefills = False
+    trust = 1.0
+    none_at = 0.5
 
     def __init__(self, url: str, *, model: str = "", key: str = "", timeout: float = 60.0) -> None:
         parts = urlsplit(url)
