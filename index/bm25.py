@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,11 @@ class Bm25Weights:
     k1: float = 1.2
     weights: tuple[float, ...] = (2.0, 1.0, 0.5, 1.0)
     b: tuple[float, ...] = (0.3, 0.7, 0.7, 0.3)
+
+
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    """A file's array, memory-mapped; as a plain array, whose slices are cheaper than a memmap's."""
+    return np.asarray(np.load(path, mmap_mode="r"))
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class Forward:
     @staticmethod
     def load(folder: Path) -> Forward:
         """Memory-map what ``save`` wrote."""
-        parts = [np.load(folder / f"forward.{n}.npy", mmap_mode="r") for n in ("indptr", "terms", "counts", "lengths")]
+        parts = [_mapped(folder / f"forward.{n}.npy") for n in ("indptr", "terms", "counts", "lengths")]
         return Forward(*parts)
 
 
@@ -183,4 +189,4 @@ class Inverted:
     def load(folder: Path, size: int) -> Inverted:
         """Memory-map what ``save`` wrote."""
         names = ("terms", "indptr", "rows", "impacts", "idf")
-        return Inverted(size, *(np.load(folder / f"inverted.{n}.npy", mmap_mode="r") for n in names))
+        return Inverted(size, *(_mapped(folder / f"inverted.{n}.npy") for n in names))

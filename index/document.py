@@ -28,6 +28,7 @@ DOCUMENT_VERSION = 1
 FIELDS = ("name", "description", "parameters", "server")
 """Fields of the word index, in the order of ``bm25``'s field weights."""
 
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
 _SECTION = re.compile(
     r"\b(?:Args|Arguments|Parameters|Params|Returns?|Raises|Examples?|Notes?|Usage)\s*:", re.IGNORECASE
@@ -60,6 +61,11 @@ def server_name(server: Server | None, server_id: str) -> str:
     if server is not None and (server.title or server.name):
         return server.title or server.name
     return server_id.rsplit("/", 1)[-1]
+
+
+def query_text(text: str) -> str:
+    """A request as it is searched: every web address is announced as a URL, since only its kind tells the tool."""
+    return _ADDRESS.sub(lambda match: "URL " + match.group(), text)
 
 
 def tool_text(tool: Tool, server: Server | None) -> str:

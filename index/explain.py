@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from toolscout.index.fusion import SearchParams
 from toolscout.index.words import hashes, split_identifier, surface_words
 
 MAX_WORDS = 5
@@ -16,8 +15,7 @@ CLEAR_MEANING = 0.35
 class Explainer:
     """Explains the candidates of one request."""
 
-    def __init__(self, text: str, params: SearchParams) -> None:
-        self.params = params
+    def __init__(self, text: str) -> None:
         surface = dict.fromkeys(w.casefold() for w in surface_words(text[:MAX_TEXT]))
         self.words = [(word, set(hashes(word))) for word in surface]
 

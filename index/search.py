@@ -25,6 +25,7 @@ import numpy.typing as npt
 from toolscout.errors import BadInput, StorageError
 from toolscout.index import fusion, snapshot
 from toolscout.index.bm25 import Forward, Inverted, WordScores
+from toolscout.index.document import query_text
 from toolscout.index.encoder import Encoder, make_encoder
 from toolscout.index.explain import Explainer
 from toolscout.index.names import id_hash, mentions, name_hash, similarity, trigram_signature
@@ -308,6 +309,7 @@ class SearchIndex:
             texts = [text, server or tool]
         else:
             texts = [text]
+        text, *texts = map(query_text, [text, *texts])
         vectors = self.encoder.encode(texts, kind="query")
         return Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)))
 
@@ -448,8 +450,9 @@ class SearchIndex:
 
     def _hits(self, places: Sequence[tuple[Ranking, int]], exemplars: int) -> list[Hit]:
         """Hits of places in rankings, explained."""
-        explainers = {id(r): Explainer(r.ask.text, self.params) for r, _ in places}
-        return [self._hit(ranking, place, exemplars, explainers[id(ranking)]) for ranking, place in places]
+        texts = dict.fromkeys(ranking.ask.text for ranking, _ in places)
+        explainers = {text: Explainer(text) for text in texts}
+        return [self._hit(ranking, place, exemplars, explainers[ranking.ask.text]) for ranking, place in places]
 
     def _hit(self, ranking: Ranking, place: int, exemplars: int, explainer: Explainer) -> Hit:
         row = int(ranking.rows[place])
