@@ -418,7 +418,7 @@ class SearchIndex:
             shown = self._arrays["exemplar.rows"]
             linked = self._exemplars.scores(ask.tool_vector)[self._arrays["exemplar.links"]]
             np.maximum.at(best, shown[shown >= 0], linked[shown >= 0])
-            signals["exemplar"] = np.maximum((best if rows is None else best[rows]) - tool, 0)
+            signals["exemplar"] = np.maximum((best if rows is None else best[rows]) - fusion.REQUESTS_ALIKE - tool, 0)
         mentioned = self._mentioned(ask.text)
         if len(mentioned):
             name = np.zeros(len(self), dtype=np.float32)

@@ -37,7 +37,7 @@ Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-REBUILD = "Build it again with `toolscout catalog index`."
+REBUILD = "Build it with `toolscout index build`."
 
 
 @dataclass(frozen=True)
