@@ -324,10 +324,9 @@ class _Run:
                 )
         arguments, missing = draft
         shares = [mean_probability(given.tokens)] if given.tokens else []
-        unsaid = [n for n in missing if n not in (answer or {}).get("missing", ())]
-        if self.backend.prefills and unsaid:
-            arguments, left, more = await self.ask_for_missing(tool, label, node, arguments, unsaid)
-            missing = [n for n in missing if n in left or n not in unsaid]
+        if self.backend.prefills and missing:
+            declared = (answer or {}).get("missing", ())
+            arguments, missing, more = await self.ask_for_missing(tool, label, node, arguments, missing, declared)
             shares += more
         known = choice.known and bool(shares)
         confidence = choice.probability * min(shares) if known else 0.5
@@ -359,9 +358,19 @@ class _Run:
         return await self.ask(more, schema=constrain.call_schema(label, tool.input_schema, references=refs))
 
     async def ask_for_missing(
-        self, tool: Tool, label: str, node: JsonObject, arguments: JsonObject, missing: list[str]
+        self,
+        tool: Tool,
+        label: str,
+        node: JsonObject,
+        arguments: JsonObject,
+        missing: list[str],
+        declared: Sequence[str],
     ) -> tuple[JsonObject, list[str], list[float]]:
-        """Ask for each required argument that was left out, by starting its member; keep what the request supports."""
+        """Ask for each required argument that was left out, by starting its member; keep what the request supports.
+
+        Small models declare missing what the request does state: so those are asked for as well, and their values
+        have to show in the request even where others may be derived.
+        """
         left: list[str] = []
         shares: list[float] = []
         for index, name in enumerate(missing):
@@ -372,7 +381,8 @@ class _Run:
                 grammar = constrain.value_grammar(tool.input_schema, name, references=bool(self.earlier))
                 given = await self.ask(prefix=start, grammar=grammar, max_tokens=160)
                 value = (_read(start + given.text + "}", label) or {}).get("arguments", {}).get(name)
-                if value is not None and self.supported(name, node["properties"].get(name, {}), value):
+                spec = node["properties"].get(name, {})
+                if value is not None and self.supported(name, spec, value, derive=name not in declared):
                     trial = {**arguments, name: value}
                     others = [m for m in missing if m != name and m not in trial]
                     if not self.problems(trial, tool.input_schema, others):
@@ -382,11 +392,14 @@ class _Run:
             left.append(name)
         return arguments, left, shares
 
-    def supported(self, name: str, node: JsonObject, value: Any) -> bool:
+    def supported(self, name: str, node: JsonObject, value: Any, *, derive: bool) -> bool:
         """Stricter than for what came unasked: a value that had to be coaxed out must show in the request."""
         if is_placeholder(value) or invented(name, node, value, self.grounds) or not self.resolvable(value):
             return False
-        return "enum" in node or isinstance(value, bool) or is_reference(value) or self.grounds.touches(value)
+        if is_reference(value):
+            return True
+        free = "enum" in node or isinstance(value, bool)
+        return derive if free and not self.grounds.shows(value) else self.grounds.touches(value)
 
     # -- checks
 

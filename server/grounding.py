@@ -76,6 +76,10 @@ class Grounds:
         words = re.findall(r"\w+", bare)
         return bool(words) and all(w in self.words for w in words)
 
+    def shows(self, value: object) -> bool:
+        """As :meth:`touches`, and a boolean never does: no word of the request is it."""
+        return not isinstance(value, bool) and self.touches(value)
+
     def touches(self, value: object) -> bool:
         """A weaker test for free text and numbers: something of the value stands there."""
         if isinstance(value, bool) or value is None:

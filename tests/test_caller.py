@@ -187,10 +187,13 @@ async def test_left_out_required_values_are_asked_for_and_kept_only_if_the_task_
     assert model.asked[3]["prefix"].endswith('"arguments": {"to": "ann@acme.test", "body":')
 
 
-async def test_what_the_model_declares_missing_is_not_asked_for_again() -> None:
-    model = Scripted('read_issue",', ' {}, "missing": ["issue_id"]}', prefills=True)
-    answer = await suggest(model, "Read the issue", ISSUE)
-    assert answer.calls[0].missing == ["issue_id"] and len(model.asked) == 2
+async def test_what_the_model_declares_missing_is_given_only_if_it_shows_in_the_task() -> None:
+    translate = tool("translate", ["text", "language"], text=TEXT, language={"enum": ["Python", "Rust"]})
+    declared = ['translate",', ' {"text": "x"}, "missing": ["language"]}']
+    stated = await suggest(Scripted(*declared, ' "Python"}', prefills=True), "Put x in Python", translate)
+    assert stated.calls[0].ready and stated.calls[0].arguments["language"] == "Python"
+    silent = await suggest(Scripted(*declared, ' "Rust"}', prefills=True), "Translate x", translate)
+    assert silent.calls[0].missing == ["language"] and not silent.calls[0].ready
 
 
 async def test_an_answer_that_broke_off_keeps_its_whole_members() -> None:
