@@ -1,0 +1,67 @@
+"""Fitting the search's parameters on a few requests over the small pool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import search_pool
+
+from toolscout.finetune import fit_search
+from toolscout.index import fusion
+from toolscout.index.build import build_index
+from toolscout.index.catalogue import Catalogue
+from toolscout.jsonl import write_records
+from toolscout.records import Call, GoldCall
+from toolscout.settings import Settings
+
+REQUESTS = {
+    "join these pdf files": "acme/pdf/merge_pdfs",
+    "what time is it in Lima": "demo/time/get_current_time",
+    "will it snow in Bergen": "acme/weather/get_forecast",
+    "open an issue on GitHub about the login bug": "acme/github/create_issue",
+    "tell the channel that we are late": "acme/slack/post_message",
+    "which columns has the table orders": "acme/postgres/describe_table",
+    "change 20 pounds into euros": "acme/currency/convert_currency",
+    "put this song on my playlist": "acme/spotify/add_to_playlist",
+    "make me laugh": None,
+    "wash the dishes, please": None,
+    "who am I, really": None,
+}
+
+
+def test_fit_writes_parameters_that_search_reads(settings: Settings, tmp_path: Path) -> None:
+    with Catalogue(settings.database_url) as catalogue:
+        catalogue.merge(search_pool.servers(), search_pool.tools())
+        build_index(catalogue, settings)
+    calls = [
+        Call(id=str(i), query=query, gold=[GoldCall(tool_id=tool_id)] if tool_id else [])
+        for i, (query, tool_id) in enumerate(REQUESTS.items())
+    ]
+    write_records(tmp_path / "calls.jsonl", calls)
+    out = tmp_path / "search.json"
+    fit_search.main([str(settings.home), str(tmp_path / "calls.jsonl"), "--out", str(out)])
+    params = fusion.read_params(out)
+    assert all(params.signals[name] >= 0 for name in fit_search.FITTED)
+    assert params.signals["tool"] > 0
+    assert 0 < params.threshold < 1
+    assert "calls.jsonl: 11 requests" in params.fitted
+
+
+def test_logistic_regression_finds_the_separating_feature() -> None:
+    random = np.random.default_rng(0)
+    features = random.standard_normal((400, len(fusion.SHAPE)))
+    labels = features[:, 0] + 0.1 * random.standard_normal(400) > 0.3
+    weights, bias = fit_search.fit_abstention(features, labels, np.ones(400))
+    chance = 1 / (1 + np.exp(-(features @ weights + bias)))
+    assert fit_search.auroc(chance, labels) > 0.97
+    assert weights[0] > 5 * np.abs(weights[1:]).max()
+    assert abs(float(chance.mean()) - float(labels.mean())) < 0.02, "calibrated in the large"
+
+
+def test_auroc_counts_ties_half() -> None:
+    labels = np.array([True, True, False, False])
+    assert fit_search.auroc(np.array([3.0, 2.0, 1.0, 0.0]), labels) == 1.0
+    assert fit_search.auroc(np.array([1.0, 1.0, 1.0, 1.0]), labels) == 0.5
+    assert fit_search.auroc(np.array([2.0, 0.0, 1.0, 1.0]), labels) == pytest.approx(0.5)
