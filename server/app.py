@@ -127,6 +127,7 @@ class App:
             on_progress=on_progress,
             input_responses=params.input_responses,
             request_state=params.request_state,
+            meta=_capabilities(ctx),
         )
         if result.setdefault("resultType", "complete") == "complete":
             return result
@@ -143,3 +144,11 @@ class App:
         if self.engine.knows(name):
             return f'{name} is reached through invoke: call invoke with {{"tool_id": "{name}", "arguments": {{...}}}}.'
         return f"There is no tool {name!r} here, only {known}. Use find_tools to find tools of other servers."
+
+
+def _capabilities(ctx: ServerRequestContext[Any, Any]) -> dict[str, Any] | None:
+    """What the client can be asked for, handed on to the upstream; only the stateless era says it with each call."""
+    meta = (ctx.params or {}).get("_meta")
+    if not isinstance(meta, dict) or mcp_types.CLIENT_CAPABILITIES_META_KEY not in meta:
+        return None
+    return {mcp_types.CLIENT_CAPABILITIES_META_KEY: meta[mcp_types.CLIENT_CAPABILITIES_META_KEY]}

@@ -42,13 +42,19 @@ T = TypeVar("T")
 _NAMES_SHOWN = 8
 _POINTER_CHECK_SECONDS = 1.0
 _LOAD_SECONDS = 45.0
+_LISTED_AT_ONCE = 4
+_SETTLE_SECONDS = 1.0  # servers announce each of many changes; they are listed once
 
 
 class Engine:
-    """Everything a running Toolscout needs. Use as an async context manager; it belongs to one event loop."""
+    """Everything a running Toolscout needs. Use as an async context manager; it belongs to one event loop.
 
-    def __init__(self, settings: Settings) -> None:
+    With ``serving`` it also brings in, at its start, what the catalogue or the index lacks.
+    """
+
+    def __init__(self, settings: Settings, *, serving: bool = False) -> None:
         self.settings = settings
+        self.serving = serving
         self.servers = ServersFile(settings.servers_file)
         self.behind = ""
         """The sentence on what stands behind the search; empty while that is not known yet."""
@@ -66,6 +72,7 @@ class Engine:
         self._caller: Caller | None = None
         self._loading: asyncio.Task[None] | None = None
         self._mending: asyncio.Task[None] | None = None
+        self._relisting: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Engine:
         self._loading = asyncio.create_task(self._load())
@@ -76,7 +83,7 @@ class Engine:
 
     async def close(self) -> None:
         """Stop every upstream, write the call log, close files. Safe to call twice."""
-        for task in (self._loading, self._mending):
+        for task in (self._loading, self._mending, *self._relisting.values()):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -104,7 +111,7 @@ class Engine:
         if self._pool is None:
             from toolscout.server.pool import UpstreamPool
 
-            self._pool = UpstreamPool(self.settings, self.servers.load)
+            self._pool = UpstreamPool(self.settings, self.servers.load, on_tools_changed=self._tools_changed)
         return self._pool
 
     @property
@@ -275,6 +282,7 @@ class Engine:
         on_progress: ProgressFnT | None = None,
         input_responses: dict[str, Any] | None = None,
         request_state: str | None = None,
+        meta: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """``invoke`` of the contract: the upstream's result as it came, or a tool error that says what to correct."""
         started = time.perf_counter()
@@ -289,19 +297,21 @@ class Engine:
 
     # --- servers -----------------------------------------------------------------------------------------------------
 
-    async def refresh_server(self, name: str, *, accept_changes: bool = False, reindex: bool = True) -> Change:
+    async def refresh_server(
+        self, name: str, *, accept_changes: bool = False, reindex: bool = True, trust: bool | None = None
+    ) -> Change:
         """List a configured server's tools, put them into the catalogue, and bring the index up to date.
 
-        A tool that is known and has changed is quarantined until it is reviewed, unless ``accept_changes``.
+        A tool that is known and has changed is quarantined until it is reviewed, unless ``accept_changes``; a new one
+        is, unless ``trust`` (by default the setting ``trust_imports``).
 
         Raises:
             UpstreamError, NotAllowed: the server cannot be started or needs a value that is not set.
         """
-        server, tools = await self.pool.list_tools(name)
+        server, tools = await self.pool.list_tools(name, fresh=True)
         server.state = ServerState.READY
-        put = partial(
-            self.catalogue.put_server, server, tools, trust=self.settings.trust_imports, accept_changes=accept_changes
-        )
+        trusted = self.settings.trust_imports if trust is None else trust
+        put = partial(self.catalogue.put_server, server, tools, trust=trusted, accept_changes=accept_changes)
         change: Change = await self._run(put)
         if reindex:
             await self.reindex()
@@ -332,23 +342,48 @@ class Engine:
         except StorageError as error:
             logger.warning("%s Rebuilding it from the catalogue.", error)
             await self.reindex()
-        if self._index is not None and await self._run(self._is_stale):
-            self._mending = asyncio.create_task(self._mend())
-        if self._index is None and self.settings.starter and not self.settings.servers_file.exists():
-            await self._start_fresh()
+        if self.settings.starter and self._index is None and not self.settings.servers_file.exists():
+            from toolscout.server.starter import register_starter
+
+            await self._list_all(await self._run(partial(register_starter, self.servers)))
+        if self.serving:
+            mending = self._mend()
+            if self._index is None:
+                await mending
+            else:
+                self._mending = asyncio.create_task(mending)
         if self._index is None:
             self.behind = describe_catalogue(0, 0, [])
 
-    def _is_stale(self) -> bool:
-        """Whether the catalogue has changes that the index lacks: a process was killed between the two."""
-        assert self._index is not None
-        return self._open_catalogue().revision != self._index.revision
-
     async def _mend(self) -> None:
+        """Bring in what is missing: servers never listed, changes whose indexing was cut off."""
         try:
-            await self.reindex()
+            if unlisted := self._unlisted():
+                await self._list_all(unlisted)
+            if await self._run(self._is_stale):
+                await self.reindex()
         except ToolscoutError as error:
             logger.warning("The index could not be brought up to date: %s", error)
+
+    def _tools_changed(self, name: str) -> None:
+        """An upstream says that its tools changed: list them again, nothing new in them trusted."""
+        if name in self._relisting or self._loading is None:
+            return
+
+        async def relist() -> None:
+            await asyncio.sleep(_SETTLE_SECONDS)
+            self._relisting.pop(name, None)
+            try:
+                await self.refresh_server(name, trust=False)
+            except ToolscoutError as error:
+                logger.warning("The changed tools of %s could not be listed: %s", name, error)
+
+        self._relisting[name] = asyncio.create_task(relist())
+
+    def _is_stale(self) -> bool:
+        """Whether the catalogue has changes that the index lacks: a process was killed between the two."""
+        revision = self._open_catalogue().revision
+        return revision != (self._index.revision if self._index is not None else 0)
 
     async def _reopen(self) -> None:
         before = self.behind
@@ -356,16 +391,27 @@ class Engine:
         if self.behind != before and self.on_change is not None:
             self.on_change()
 
-    async def _start_fresh(self) -> None:
-        """First start on a machine with nothing configured: the starter set, with its real tool lists."""
-        from toolscout.server.starter import register_starter
+    def _unlisted(self) -> list[str]:
+        """Configured servers whose tools were never listed: written into ``mcp.json`` by hand, or mounted."""
+        known = self._index
+        names = [name for name, config in self.servers.load().items() if not config.disabled]
+        return [name for name in names if known is None or known.get_server(name) is None]
 
-        names = await self._run(partial(register_starter, self.servers))
-        listings = [self.refresh_server(name, reindex=False) for name in names]
-        for name, outcome in zip(names, await asyncio.gather(*listings, return_exceptions=True), strict=True):
-            if isinstance(outcome, BaseException):
-                logger.warning("starter server %s could not be listed: %s", name, outcome)
-        await self.reindex()
+    async def _list_all(self, names: Sequence[str]) -> None:
+        """List servers' tools, a few at a time, and index them; one that fails is left for `doctor` to explain."""
+        places = asyncio.Semaphore(_LISTED_AT_ONCE)
+
+        async def one(name: str) -> bool:
+            async with places:
+                try:
+                    await self.refresh_server(name, reindex=False)
+                except ToolscoutError as error:
+                    logger.warning("The tools of %s could not be listed: %s", name, error)
+                    return False
+            return True
+
+        if any(await asyncio.gather(*(one(name) for name in names))):
+            await self.reindex()
 
     def _open_catalogue(self) -> Catalogue:
         with self._lock:

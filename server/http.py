@@ -33,7 +33,7 @@ def run_http(address: str) -> None:
 
     host, port = parse_address(address)
     settings = load_settings()
-    application = make_http_app(Engine(settings), settings, host)
+    application = make_http_app(Engine(settings, serving=True), settings, host)
     config = uvicorn.Config(
         application, host=host, port=port, log_level="warning", lifespan="on", timeout_graceful_shutdown=5
     )

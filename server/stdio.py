@@ -66,7 +66,7 @@ async def _serve(settings: Settings, handover: Handover, told: str, fd_in: int, 
     from toolscout.server.app import App
     from toolscout.server.engine import Engine
 
-    async with Engine(settings) as engine:
+    async with Engine(settings, serving=True) as engine:
         app = App(engine)
         source = _Lines(handover, fd_in)
         sink = _Sink(handover.muted, fd_out)

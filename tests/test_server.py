@@ -193,3 +193,80 @@ async def test_calls_are_logged_without_argument_values(ready: Settings) -> None
         log = catalogue.call_log(10)
     assert {(entry.kind, entry.outcome) for entry in log} == {("find", "ok"), ("invoke", "ok")}
     assert "sesame-open-77" not in repr(log)
+
+
+async def test_a_server_written_into_the_file_by_hand_is_listed_by_the_next_start(settings: Settings) -> None:
+    entry = {"mcpServers": {"by-hand": {"command": sys.executable, "args": [str(TINY)]}}}
+    settings.servers_file.write_text(json.dumps(entry))
+    async with connected(settings) as client:
+        called = await client.call_tool_mcp("invoke", {"tool_id": "by-hand/echo", "arguments": {"text": "hi"}})
+        assert text(called) == "hi"
+
+
+async def test_changes_whose_indexing_was_cut_off_are_found_after_the_next_start(ready: Settings) -> None:
+    with Catalogue(ready.database_url) as catalogue:
+        extra = Tool(tool_id="extra/paint", server_id="extra", name="paint", description="Paint a fence green.")
+        catalogue.put_server(Server(server_id="extra"), [extra])
+    async with Engine(ready, serving=True) as engine:
+        await engine.loaded()
+        for _ in range(100):
+            if engine.knows("extra/paint"):
+                break
+            await asyncio.sleep(0.1)
+        answer = await engine.find_tools("paint a fence green")
+    assert answer["tools"][0]["tool_id"] == "extra/paint"
+
+
+async def test_a_broken_index_is_rebuilt_from_the_catalogue(ready: Settings) -> None:
+    current = (ready.index_dir / "CURRENT").read_text().strip()
+    for file in (ready.index_dir / current).iterdir():
+        file.write_bytes(b"garbage")
+    async with Engine(ready) as engine:
+        answer = await engine.find_tools("weather forecast for a city")
+    assert answer["tools"][0]["tool_id"] == "weather/get_forecast"
+
+
+LOWLEVEL = Path(__file__).parent / "upstreams" / "lowlevel.py"
+
+
+@pytest.fixture
+async def modern(settings: Settings) -> Settings:
+    """A home with one upstream of the stateless era, built on the SDK's own server."""
+    ServersFile(settings.servers_file).add(UpstreamConfig.stdio("low", sys.executable, [str(LOWLEVEL)]))
+    async with Engine(settings) as engine:
+        await engine.refresh_server("low")
+    return settings
+
+
+async def test_a_question_to_the_user_passes_through_and_back(modern: Settings) -> None:
+    asked: list[str] = []
+
+    async def answer(message: str, response_type: Any, params: Any, context: Any) -> Any:
+        asked.append(message)
+        return {"color": "blue"}
+
+    async with Engine(modern) as engine, Client(App(engine).fastmcp, mode="auto", elicitation_handler=answer) as client:
+        result = await client.call_tool_mcp("invoke", {"tool_id": "low/ask", "arguments": {}})
+    assert asked == ["Which colour?"] and text(result) == "blue state-1"
+
+
+async def test_an_older_client_is_told_why_a_question_cannot_be_asked(modern: Settings) -> None:
+    async with Engine(modern) as engine, Client(App(engine).fastmcp, mode="legacy") as client:
+        result = await client.call_tool_mcp("invoke", {"tool_id": "low/ask", "arguments": {}})
+    assert result.is_error and "2026-07-28" in text(result)
+
+
+async def test_tools_that_an_upstream_adds_by_itself_wait_for_review(modern: Settings) -> None:
+    from toolscout.records import Review
+
+    async with Engine(modern) as engine:
+        await engine.loaded()
+        await engine.invoke_raw("low/grow", {})
+        for _ in range(100):
+            added = engine.catalogue.get_tool("low/new_tool")
+            if added is not None:
+                break
+            await asyncio.sleep(0.1)
+        assert added is not None and added.review is Review.PENDING
+        refused = await engine.invoke_raw("low/new_tool", {})
+        assert refused["isError"]
