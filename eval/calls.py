@@ -242,6 +242,8 @@ async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool]) -> Outcom
             )
         outcome.abstained, outcome.reason = suggestion.abstained, suggestion.reason
         made = [] if suggestion.abstained else [MadeCall(c.tool_id, c.arguments) for c in suggestion.calls]
+        whole = [MadeCall(c.tool_id, c.arguments) for c in suggestion.calls if made and not c.missing]
+        outcome.schema_valid = _all_valid(whole, candidates) if whole else None
         outcome.prompt_tokens, outcome.completion_tokens = suggestion.prompt_tokens, suggestion.completion_tokens
         outcome.model = suggestion.model
     outcome.calls = [{"tool_id": call.tool_id, "arguments": call.arguments} for call in made]
@@ -252,14 +254,17 @@ async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool]) -> Outcom
 def judge(outcome: Outcome, row: Call, made: Sequence[MadeCall], tools: Mapping[str, Tool]) -> None:
     """Fill in the verdicts. Param and AST are asked only of rows whose gold calls all state their arguments."""
     schemas = {tool_id: tool.input_schema for tool_id, tool in tools.items()}
-    if made:
-        outcome.schema_valid = all(schema_valid(call.arguments, schemas.get(call.tool_id)) for call in made)
     if not row.gold:
         return
     match = match_calls(made, row.gold, schemas)
     outcome.tool = match.tool
     if all(gold.arguments is not None for gold in row.gold):
         outcome.param, outcome.ast = match.param, match.ast
+
+
+def _all_valid(calls: Sequence[MadeCall], tools: Sequence[Tool]) -> bool:
+    schemas = {tool.tool_id: tool.input_schema for tool in tools}
+    return all(schema_valid(call.arguments, schemas.get(call.tool_id)) for call in calls)
 
 
 def schema_valid(arguments: JsonObject, schema: JsonObject | None) -> bool:
