@@ -23,7 +23,7 @@ from toolscout import __version__
 from toolscout.errors import ToolscoutError
 from toolscout.server import contract
 from toolscout.server.wire import error_result, json_result, text_result
-from toolscout.validation import validate
+from toolscout.validation import ARGUMENT_KEYS, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,10 +91,13 @@ class App:
         arguments = dict(params.arguments or {})
         if params.name not in _INPUTS:
             return text_result(self._unknown_tool(params.name), is_error=True)
+        if params.name == "invoke":
+            arguments = _renamed(arguments)
         if problems := validate(arguments, _INPUTS[params.name]):
-            lines = [f"{problem.path or params.name}: {problem.message}" for problem in problems]
             schema = json.dumps(_INPUTS[params.name], separators=(",", ":"))
-            wrong = "\n".join(lines)
+            wrong = "\n".join(problem.line() for problem in problems)
+            if params.name == "invoke" and any(name not in contract.INVOKE_INPUT["properties"] for name in arguments):
+                wrong += "\nThe tool's own arguments go inside 'arguments'."
             return text_result(f"{params.name} was not called.\n{wrong}\nIts input schema: {schema}", is_error=True)
         try:
             if params.name == "find_tools":
@@ -130,7 +133,7 @@ class App:
             meta=_capabilities(ctx),
         )
         if result.setdefault("resultType", "complete") == "complete":
-            return result
+            return result if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else for_the_older_era(result)
         if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return text_result(
                 f"{arguments['tool_id']} asks the user for input before it goes on, which protocol "
@@ -144,6 +147,24 @@ class App:
         if self.engine.knows(name):
             return f'{name} is reached through invoke: call invoke with {{"tool_id": "{name}", "arguments": {{...}}}}.'
         return f"There is no tool {name!r} here, only {known}. Use find_tools to find tools of other servers."
+
+
+def _renamed(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What models also call the tool's arguments, under its right name; dropped, a call would be made without them."""
+    if "arguments" not in arguments:
+        for alias in ARGUMENT_KEYS:
+            if isinstance(arguments.get(alias), dict | str):
+                return {("arguments" if k == alias else k): v for k, v in arguments.items()}
+    return arguments
+
+
+def for_the_older_era(result: dict[str, Any]) -> dict[str, Any]:
+    """Before 2026-07-28 structured content had to be an object: anything else goes as text, where it is not yet."""
+    value = result.get("structuredContent")
+    if value is None or isinstance(value, dict):
+        return result
+    content = result["content"] or text_result(json.dumps(value, ensure_ascii=False))["content"]
+    return {k: v for k, v in result.items() if k != "structuredContent"} | {"content": content}
 
 
 def _capabilities(ctx: ServerRequestContext[Any, Any]) -> dict[str, Any] | None:

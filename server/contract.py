@@ -183,8 +183,8 @@ INVOKE_INPUT: dict[str, Any] = {
     "properties": {
         "tool_id": _TOOL_ID,
         "arguments": {
-            # A string is accepted and parsed: models send one often, and a refusal would cost a round trip.
-            "type": ["object", "string"],
+            # A string is accepted and parsed, null means none: models send both, a refusal costs a round trip.
+            "type": ["object", "string", "null"],
             "description": "The tool's arguments as an object that matches its input schema.",
             "default": {},
         },
@@ -192,6 +192,7 @@ INVOKE_INPUT: dict[str, Any] = {
         "dry_run": {"type": "boolean", "default": False, "description": "Validate and show the call, do not make it."},
     },
     "required": ["tool_id"],
+    "additionalProperties": False,
 }
 
 

@@ -157,6 +157,8 @@ class Engine:
             if self._read_pointer() != self._pointer:
                 await self._reopen()
         if self._index is None:
+            if await self._run(self._is_stale):
+                raise StorageError("The catalogue has not been indexed yet.", "Run: toolscout index build")
             raise StorageError("The catalogue is empty.", "Add a server with `toolscout add` or `toolscout import`.")
         return self._index
 

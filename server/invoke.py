@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import InvalidArguments, NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import Install, JsonObject, Review, Server, ServerState, Tool
-from toolscout.server.pool import UpstreamPool, as_result
+from toolscout.server.pool import UpstreamPool, as_result, complete
 from toolscout.server.upstream import Refused
 from toolscout.settings import Settings
 from toolscout.validation import bounded_schema, explain, schema_trouble, unwrap_envelope, validate
@@ -97,7 +97,7 @@ class Invoker:
             if dry_run:
                 return self._dry_run(tool, sent)
             try:
-                return await self._pool.call_raw(
+                result = await self._pool.call_raw(
                     tool.server_id,
                     tool.name,
                     sent,
@@ -107,6 +107,9 @@ class Invoker:
                     input_responses=input_responses,
                     request_state=request_state,
                 )
+                # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
+                as_result(tool.server_id, tool.name, result)
+                return complete(result)
             except Refused as error:
                 if error.code == _INVALID_PARAMS:
                     return _error(f"{error.sentence()}\n{_usage(tool)}")
@@ -127,6 +130,12 @@ class Invoker:
         tool = self._find_tool(tool_id)
         if tool is not None:
             return tool
+        name = tool_id.rpartition("/")[0]
+        if name and self._server_of(name) is None and self._pool.configured(name):
+            raise NotFound(
+                f"The server '{name}' is configured, but its tools could not be listed, so '{tool_id}' is not known.",
+                hint=f"A person can see why: toolscout refresh {shlex.quote(name)}",
+            )
         near = [t for t in self._suggest_ids(tool_id) if t != tool_id][:_SUGGESTED]
         hint = f"Nearest: {', '.join(near)}." if near else ""
         raise NotFound(

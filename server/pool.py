@@ -245,12 +245,17 @@ def as_result(server_id: str, tool_name: str, raw: JsonObject) -> CallToolResult
 
     model = InputRequiredResult if raw.get("resultType") == "input_required" else CallToolResult
     try:
-        if "content" not in raw and model is CallToolResult and "structuredContent" in raw:
-            raw = {**raw, "content": []}  # some servers leave the empty list out
-        return model.model_validate(raw, by_name=False)
+        return model.model_validate(complete(raw), by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UpstreamError(
             f"'{server_id}' answered '{tool_name}' with something that is no tool result ({where}: {first['msg']})."
         ) from None
+
+
+def complete(raw: JsonObject) -> JsonObject:
+    """A structured result always with ``content``: some servers leave the empty list out."""
+    if "content" not in raw and "structuredContent" in raw:
+        return {**raw, "content": []}
+    return raw

@@ -451,6 +451,21 @@ def test_a_catalogue_goes_in_and_out(home: Path, tmp_path: Path, capsys: Capture
     assert "tools" in capsys.readouterr().out
 
 
+def test_a_catalogue_without_an_index_is_not_called_empty(
+    home: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLSCOUT_STARTER", "0")
+    assert execute(["find", "translate"]) == 8
+    assert "catalogue is empty" in capsys.readouterr().err
+    tools = tmp_path / "tools.jsonl"
+    tools.write_text('{"tool_id": "a/x", "server_id": "a", "name": "x", "description": "Translate a text"}\n')
+    assert execute(["catalog", "import", "--no-index", "--tools", str(tools)]) == 0
+    assert execute(["find", "translate"]) == 8
+    assert "has not been indexed yet. Run: toolscout index build" in capsys.readouterr().err
+    assert execute(["index", "build"]) == 0
+    assert execute(["find", "translate a text"]) == 0
+
+
 def test_models_are_listed_added_and_removed(home: Path, tmp_path: Path, capsys: Capture) -> None:
     assert execute(["model", "list", "--json"]) == 0
     models = {m["name"]: m for m in data(capsys)["models"]}

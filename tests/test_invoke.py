@@ -15,7 +15,7 @@ from mcp_types import CallToolResult
 from toolscout.records import EnvVar, Install, Review, Server, ServerState, Tool
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.invoke import Invoker, install_command
-from toolscout.server.pool import UpstreamPool
+from toolscout.server.pool import UpstreamPool, complete
 from toolscout.server.watchdog import marked_processes
 from toolscout.settings import Settings
 
@@ -61,6 +61,7 @@ class World:
             "tiny": UpstreamConfig.stdio("tiny", sys.executable, args),
             "wants": UpstreamConfig.stdio("wants", sys.executable, args, {"K": "${SURELY_UNSET}"}),
             "revived": UpstreamConfig.stdio("revived", sys.executable, args),
+            "unlisted": UpstreamConfig.stdio("unlisted", sys.executable, args),
         }
         self.pool = UpstreamPool(settings.model_copy(update={"max_result_bytes": 100_000}), lambda: configs)
         self.invoker = Invoker(
@@ -94,9 +95,19 @@ async def test_a_call_is_made_and_its_result_relayed(world: World) -> None:
     assert raw == {"content": [{"type": "text", "text": "hi"}], "structuredContent": {"text": "hi"}}
 
 
+def test_a_result_of_structured_content_alone_gets_its_empty_list() -> None:
+    assert complete({"structuredContent": {"a": 1}}) == {"content": [], "structuredContent": {"a": 1}}
+    assert complete({"isError": True}) == {"isError": True}
+
+
 @pytest.mark.parametrize(
     "arguments",
-    ['{"text": "hi"}', {"tool": "tiny/echo", "arguments": {"text": "hi"}}, {"arguments": {"text": "hi"}}],
+    [
+        '{"text": "hi"}',
+        '"{\\"text\\": \\"hi\\"}"',
+        {"tool": "tiny/echo", "arguments": {"text": "hi"}},
+        {"arguments": {"text": "hi"}},
+    ],
 )
 async def test_envelopes_are_opened(world: World, arguments: object) -> None:
     assert await world("tiny/echo", arguments) == (False, "hi")
@@ -145,6 +156,7 @@ async def _raw(world: World, tool_id: Any) -> tuple[bool, str]:
         ("tiny/changed", ["has changed since it was approved", "toolscout review tiny"]),
         ("tiny/blocked", ["blocked"]),
         ("wants/echo", ["needs SURELY_UNSET"]),
+        ("unlisted/echo", ["'unlisted' is configured, but its tools could not be listed", "refresh unlisted"]),
     ],
 )
 async def test_refusals_say_what_to_do(world: World, tool_id: str, parts: list[str]) -> None:

@@ -18,7 +18,7 @@ from fastmcp.client.transports import StdioTransport
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import Install, Server, ServerState, Tool
-from toolscout.server.app import App
+from toolscout.server.app import App, for_the_older_era
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.contract import FIND_OUTPUT, SUGGEST_OUTPUT
 from toolscout.server.engine import Engine
@@ -120,6 +120,9 @@ async def test_a_tool_that_is_not_installed_says_how_to_get_it(ready: Settings) 
         ("suggest_call", {"task": "x", "tool_ids": ["tiny/ecko"]}, "tiny/echo"),
         ("invoke", {}, "tool_id"),
         ("invoke", {"tool_id": "tiny/ecko"}, "tiny/echo"),
+        ("invoke", {"tool_id": "tiny/echo", "text": "x"}, "go inside 'arguments'"),
+        ("invoke", {"tool_id": "tiny/echo", "argumens": {"text": "x"}}, "Did you mean 'arguments'?"),
+        ("invoke", {"tool_id": "tiny/echo", "arguments": [1]}, "is a list"),
         ("tiny/echo", {"text": "x"}, "call invoke with"),
         ("nothing", {}, "only find_tools, suggest_call, invoke"),
     ],
@@ -132,6 +135,65 @@ async def test_bad_input_is_one_clear_tool_error(
         async with Client(App(engine).fastmcp, mode="auto") as client:
             result = await client.call_tool_mcp(name, arguments)
     assert result.is_error and said in text(result)
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        ({"arguments": '{"text": "hi"}'}, "hi"),
+        ({"args": {"text": "hi"}}, "hi"),
+        ({"parameters": '{"text": "hi"}', "timeout_s": 5}, "hi"),
+        ({"arguments": {"tool_id": "tiny/echo", "arguments": {"text": "hi"}}}, "hi"),
+        ({"arguments": None}, ""),
+        ({}, ""),
+    ],
+)
+async def test_envelopes_that_models_send(ready: Settings, sent: dict[str, Any], answer: str) -> None:
+    async with Engine(ready) as engine:
+        await engine.loaded()
+        async with Client(App(engine).fastmcp, mode="auto") as client:
+            result = await client.call_tool_mcp("invoke", {"tool_id": "tiny/echo", **sent})
+    assert not result.is_error and text(result) == answer
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_broken_upstreams_leave_the_server_serving(ready: Settings, mode: str) -> None:
+    """Through the whole server, over stdio: one clear tool error each, and the next call works."""
+    troubles: list[tuple[str, dict[str, Any], float, str]] = [
+        ("hang", {}, 0.3, "did not answer 'hang' within 0.3 s"),
+        ("crash", {}, 20, "exited with status 3"),
+        ("bad", {}, 20, "no tool result (content"),
+        ("big", {"bytes": 50_000_000}, 60, "more than 10,000,000 bytes"),
+    ]
+    async with connected(ready, mode) as client:
+        for name, arguments, seconds, said in troubles:
+            call = {"tool_id": f"tiny/{name}", "arguments": arguments, "timeout_s": seconds}
+            failed = await client.call_tool_mcp("invoke", call)
+            assert failed.is_error and said in text(failed), name
+            alive = await client.call_tool_mcp("invoke", {"tool_id": "tiny/echo", "arguments": {"text": name}})
+            assert not alive.is_error and text(alive) == name
+        for name, arguments, said in (("flood", {"bytes": 20_000_000}, "flooded"), ("noise", {}, "after the noise")):
+            fine = await client.call_tool_mcp("invoke", {"tool_id": f"tiny/{name}", "arguments": arguments})
+            assert not fine.is_error and text(fine) == said
+
+
+@pytest.mark.parametrize(
+    ("start", "said"), [("hang", "did not start within 1.5 s"), ("crash", "no such module: frobnicate")]
+)
+async def test_an_upstream_that_no_longer_starts_is_a_tool_error(
+    ready: Settings, start: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ServersFile(ready.servers_file).add(UpstreamConfig.stdio("good", sys.executable, [str(TINY)]))
+    async with Engine(ready) as engine:
+        await engine.refresh_server("good")
+    broken = UpstreamConfig.stdio("tiny", sys.executable, [str(TINY), "--start", start])
+    ServersFile(ready.servers_file).add(broken)
+    monkeypatch.setenv("TOOLSCOUT_UPSTREAM_START_TIMEOUT", "1.5")
+    async with connected(ready) as client:
+        failed = await client.call_tool_mcp("invoke", {"tool_id": "tiny/echo", "arguments": {"text": "x"}})
+        assert failed.is_error and said in text(failed)
+        alive = await client.call_tool_mcp("invoke", {"tool_id": "good/echo", "arguments": {"text": "on"}})
+        assert not alive.is_error and text(alive) == "on"
 
 
 async def test_progress_is_relayed_and_a_cancelled_call_leaves_the_server_serving(ready: Settings) -> None:
@@ -270,3 +332,13 @@ async def test_tools_that_an_upstream_adds_by_itself_wait_for_review(modern: Set
         assert added is not None and added.review is Review.PENDING
         refused = await engine.invoke_raw("low/new_tool", {})
         assert refused["isError"]
+
+
+@pytest.mark.parametrize("value", [[1, 2], "x", 3])
+def test_structured_content_that_the_older_era_cannot_carry_goes_as_text(value: object) -> None:
+    bare = for_the_older_era({"content": [], "structuredContent": value, "isError": False})
+    assert "structuredContent" not in bare and json.loads(bare["content"][0]["text"]) == value
+    told = {"content": [{"type": "text", "text": "said"}], "structuredContent": value}
+    assert for_the_older_era(told) == {"content": told["content"]}
+    plain = {"content": [], "structuredContent": {"a": 1}}
+    assert for_the_older_era(plain) is plain

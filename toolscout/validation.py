@@ -27,7 +27,7 @@ _SCHEMA_SHOWN = 3500
 _DEEPEST = 64
 
 _TOOL_KEYS = ("tool_id", "tool", "name", "tool_name", "toolName", "function", "function_name")
-_ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "kwargs", "tool_input", "toolArguments")
+ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "kwargs", "tool_input", "toolArguments")
 _EXTRA_KEYS = {"id", "type", "call_id", "server", "server_id"}
 
 
@@ -88,6 +88,8 @@ def unwrap_envelope(tool_id: str, arguments: object, schema: JsonObject | None =
             return {}
         if isinstance(value, str):
             value = _from_text(value)
+            if isinstance(value, str) and value.lstrip().startswith("{"):
+                continue  # JSON within JSON
         if not isinstance(value, Mapping):
             raise InvalidArguments(
                 f"'arguments' must be a JSON object, not {_kind(value)}.", hint='Send for example {"name": "value"}.'
@@ -408,7 +410,7 @@ _NOTHING = object()
 def _inside(tool_id: str, value: Mapping[str, Any], declared: Mapping[str, object]) -> object:
     """What an envelope holds; _NOTHING when the value is no envelope."""
     names = [k for k in _TOOL_KEYS if k in value]
-    holders = [k for k in _ARGUMENT_KEYS if k in value]
+    holders = [k for k in ARGUMENT_KEYS if k in value]
     if len(holders) != 1 or any(k in declared for k in (*names, *holders)):
         return _NOTHING
     holder = holders[0]
