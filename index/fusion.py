@@ -127,10 +127,25 @@ def shape(best: dict[str, float], coverage: float, pool: int) -> dict[str, float
     }
 
 
+UNSHARED_POOL = 1000
+"""Tools from which on a request that shares no word with the best of them is taken for nonsense or for a language
+that neither pool nor encoder knows: the encoder still finds something near, and `probability` alone would believe it.
+Of 3,388 answerable requests over 11,363 tools (126 of them not in Latin script) none was like that, of 100
+unanswerable ones six. Small pools hold too few words to say so."""
+
+UNSHARED_PROBABILITY = 0.05
+UNSHARED_COSINE = 0.6
+"""A request this near to a tool (or to one of its exemplars) is believed even so."""
+
+
 def probability(features: dict[str, float], params: SearchParams) -> float:
     """Probability that one of the tools offered serves the request."""
     total = params.bias + sum(params.shape[name] * features[name] for name in SHAPE)
-    return float(1.0 / (1.0 + np.exp(-np.clip(total, -40, 40))))
+    chance = float(1.0 / (1.0 + np.exp(-np.clip(total, -40, 40))))
+    shared = features["coverage"] > 0 or features["tool"] >= UNSHARED_COSINE
+    if shared or features["pool"] < np.log1p(UNSHARED_POOL):
+        return chance
+    return min(chance, UNSHARED_PROBABILITY)
 
 
 def cut(scores: Floats, limit: int, params: SearchParams) -> int:

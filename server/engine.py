@@ -19,7 +19,7 @@ from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import Server, ServerState, Tool
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
-from toolscout.server.find import compact_answer
+from toolscout.server.find import ADVICE_FILTERED, compact_answer
 from toolscout.server.journal import Journal
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# Of a server that is configured here; what was learnt elsewhere about installing it does not count then.
+_CALLABLE = frozenset({ServerState.READY, ServerState.NEEDS_INSTALL, ServerState.UNAVAILABLE})
 _NAMES_SHOWN = 8
 _POINTER_CHECK_SECONDS = 1.0
 _LOAD_SECONDS = 45.0
@@ -137,7 +139,8 @@ class Engine:
 
     async def loaded(self) -> None:
         """Wait until the index is open, and on a first start until the starter set is in it."""
-        if self._loading is None:
+        if self._loading is None or _has_failed(self._loading):
+            # What failed (a broken mcp.json, a full disk) may be mended by now: no restart is needed for that.
             self._loading = asyncio.create_task(self._load())
         await asyncio.shield(self._loading)
 
@@ -165,7 +168,7 @@ class Engine:
     @property
     def is_loaded(self) -> bool:
         """Whether the index is open (or known to be absent)."""
-        return self._loading is not None and self._loading.done()
+        return self._loading is not None and self._loading.done() and not _has_failed(self._loading)
 
     @property
     def tool_count(self) -> int:
@@ -204,7 +207,11 @@ class Engine:
             query, requests, limit=limit, exemplars=exemplars, servers=servers, read_only=read_only,
             ready_only=ready_only,
         )  # fmt: skip
-        shaped = compact_answer(answer, state_of=self.state_of, detail=detail)
+        advice = None
+        if answer.no_match and (read_only or ready_only or servers):
+            given = {"servers": servers, "read_only": read_only, "ready_only": ready_only}
+            advice = ADVICE_FILTERED.format(filters=", ".join(name for name, value in given.items() if value))
+        shaped = compact_answer(answer, state_of=self.state_of, detail=detail, advice=advice)
         text = query or "; ".join(f"{r.get('server', '')} {r['tool']}".strip() for r in requests)
         self.journal.note("find", text, shaped["tools"][0]["tool_id"] if shaped["tools"] else None,
                           "no_match" if answer.no_match else "ok", started)  # fmt: skip
@@ -230,7 +237,8 @@ class Engine:
         filters = Filters(
             servers=frozenset(servers) if servers else None,
             read_only=read_only,
-            states=frozenset({ServerState.READY}) if ready_only else None,
+            states=_CALLABLE if ready_only else None,
+            among=frozenset(self._enabled()) if ready_only else None,
         )
         wanted = [ToolRequest(server=r.get("server", ""), tool=r["tool"]) for r in requests]
         return await self._run(
@@ -291,7 +299,7 @@ class Engine:
         if self._index is None:
             await self.loaded()
         result = await self.invoker.invoke_raw(
-            tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, on_progress=on_progress,
+            tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, on_progress=on_progress, meta=meta,
             input_responses=input_responses, request_state=request_state,
         )  # fmt: skip
         self.journal.note("invoke", "", tool_id, "error" if result.get("isError") else "ok", started)
@@ -329,12 +337,12 @@ class Engine:
     def state_of(self, server: Server | None, server_id: str) -> ServerState:
         """A server's state now: what the catalogue says, corrected by what is configured on this machine."""
         state = server.state if server is not None else ServerState.UNAVAILABLE
-        configured = server_id in self.servers.load()
-        if configured and state in (ServerState.NEEDS_INSTALL, ServerState.UNAVAILABLE):
-            return ServerState.READY
-        if not configured and state is ServerState.READY:
-            return ServerState.NEEDS_INSTALL
-        return state
+        if state not in _CALLABLE:
+            return state
+        config = self.servers.load().get(server_id)
+        if config is not None:
+            return ServerState.UNAVAILABLE if config.disabled else ServerState.READY
+        return ServerState.NEEDS_INSTALL if state is ServerState.READY else state
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -396,8 +404,10 @@ class Engine:
     def _unlisted(self) -> list[str]:
         """Configured servers whose tools were never listed: written into ``mcp.json`` by hand, or mounted."""
         known = self._index
-        names = [name for name, config in self.servers.load().items() if not config.disabled]
-        return [name for name in names if known is None or known.get_server(name) is None]
+        return [name for name in self._enabled() if known is None or known.get_server(name) is None]
+
+    def _enabled(self) -> list[str]:
+        return [name for name, config in self.servers.load().items() if not config.disabled]
 
     async def _list_all(self, names: Sequence[str]) -> None:
         """List servers' tools, a few at a time, and index them; one that fails is left for `doctor` to explain."""
@@ -432,16 +442,20 @@ class Engine:
         return found.st_mtime_ns, found.st_ino
 
     def _open_index(self) -> None:
+        from toolscout.index.encoder import make_encoder
         from toolscout.index.search import SearchIndex
 
         with self._lock:
             pointer = self._read_pointer()
             if pointer is None or pointer == self._pointer:
                 return
-            fresh = SearchIndex.open(self.settings.index_dir, settings=self.settings)
+            encoder = make_encoder(self.settings)
+            if self._index is not None and self._index.encoder.fingerprint == encoder.fingerprint:
+                encoder = self._index.encoder  # its model is loaded: the next query need not wait for it again
+            fresh = SearchIndex.open(self.settings.index_dir, encoder)
             # The old one is not closed: a search may still be reading it. It goes when the last reference does.
-            self._index, self._pointer = fresh, pointer
-            self.behind = describe_catalogue(len(fresh), fresh.meta.servers, self._names(fresh))
+            behind = describe_catalogue(len(fresh), fresh.meta.servers, self._names(fresh))
+            self._index, self._pointer, self.behind = fresh, pointer, behind
 
     def _names(self, index: SearchIndex) -> list[str]:
         configured = [name for name in self.servers.load() if index.get_server(name) is not None]
@@ -474,3 +488,7 @@ class Engine:
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._work, work)
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None

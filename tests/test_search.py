@@ -243,6 +243,14 @@ def test_product_is_mcp_zeros() -> None:
     assert fusion.product(tool, server) == pytest.approx([0.5 * 0.8 * 0.8, 0.0])
 
 
+def test_sharing_no_word_with_a_large_pool_is_no_match(index: SearchIndex) -> None:
+    """The signals of "asdkjh qwelkj zxcm" over 11,363 tools, which cosines alone take for a fitting request."""
+    nonsense = {"tool": 0.41, "server": 0.32, "coverage": 0.0, "pool": float(np.log1p(11_363))}
+    assert fusion.probability(nonsense, index.params) < index.params.threshold
+    for believed in ({"coverage": 0.1}, {"tool": 0.7}, {"pool": float(np.log1p(50))}):
+        assert fusion.probability(nonsense | believed, index.params) > index.params.threshold
+
+
 def test_shipped_parameters_are_fitted_and_bad_ones_refused(index: SearchIndex, tmp_path: Path) -> None:
     assert "fit_search" in index.params.fitted
     assert 0 < index.params.threshold < 1

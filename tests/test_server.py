@@ -101,6 +101,8 @@ async def test_structured_requests_and_filters(ready: Settings) -> None:
         assert all(tool["state"] == "ready" for tool in found.structured_content["tools"])
         only = await client.call_tool_mcp("find_tools", {"query": "echo a text", "servers": ["tiny"]})
         assert {tool["tool_id"].split("/")[0] for tool in only.structured_content["tools"]} <= {"tiny"}
+        none = await client.call_tool_mcp("find_tools", {"query": "weather forecast", "read_only": True})
+        assert none.structured_content["no_match"] and "filters (read_only)" in none.structured_content["advice"]
 
 
 async def test_a_tool_that_is_not_installed_says_how_to_get_it(ready: Settings) -> None:
