@@ -17,7 +17,10 @@ ADVICE_NO_MATCH = (
     "No tool here does this. Try once more with the operation in other words, or one operation at a time; "
     "if that finds nothing, say so instead of forcing a tool."
 )
-ADVICE_FILTERED = "None of the tools that pass the filters ({filters}) does this. Ask once more without them, to see what else is here."
+ADVICE_FILTERED = (
+    "None of the tools that pass the filters ({filters}) does this. "
+    "Ask once more without them, to see what else is here."
+)
 ADVICE_INSTALL = "needs_install: invoke it to read how its server is added, or ask the user to run that command."
 
 
