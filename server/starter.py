@@ -10,7 +10,7 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Starter:
     description: str
     needs: str | None = None
     """A program that must be on the PATH."""
+    env: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self) -> str | None:
         """Why it cannot run here, or None."""
@@ -58,6 +59,8 @@ STARTERS: tuple[Starter, ...] = (
         "mcp-server-fetch",
         "mcp_server_fetch",
         "Fetch a web page by its URL and read it as Markdown. Respects robots.txt; refuses private addresses.",
+        # Its HTML reader runs "npm install" on first use where it finds Node, and fails if that does: it shall not.
+        env={"PATH": "/nonexistent"},
     ),
 )
 
@@ -70,6 +73,7 @@ def starter_config(starter: Starter, extra_args: Sequence[str] = ()) -> Upstream
         "command": sys.executable,
         "args": ["-m", starter.module, *extra_args],
         "description": starter.description,
+        **({"env": dict(starter.env)} if starter.env else {}),
         MARK: True,
     }
     return UpstreamConfig.parse(starter.name, entry)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -64,3 +67,41 @@ async def test_the_first_start_lists_the_real_servers_and_a_removed_one_stays_aw
     async with Engine(settings) as engine:
         await engine.loaded()
         assert set(engine.servers.load()) == {"time", "fetch"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins for Node are shell scripts")
+async def test_fetch_runs_no_node_and_installs_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its HTML reader would run "npm install" on the first page: from the network, into the Python environment.
+    programs, ran = tmp_path / "bin", tmp_path / "ran"
+    programs.mkdir()
+    for name in ("node", "npm"):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> "{ran}"\necho v20.0.0\n[ "$1" != install ]\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        settings = Settings(home=home)
+        starter.register_starter(ServersFile(settings.servers_file), extra_args={"fetch": ["--allow-private-ips"]})
+        async with Engine(settings) as engine:
+            await engine.refresh_server("fetch")
+            result = await engine.invoke("fetch/fetch", {"url": f"http://127.0.0.1:{web.server_port}/herons"})
+        web.shutdown()
+    assert "Grey herons nest beside the lock." in result.content[0].text
+    assert not result.is_error
+    assert not ran.exists()
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        found = self.path == "/herons"
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        if found:
+            self.wfile.write(b"<html><body><article><p>Grey herons nest beside the lock.</p></article></body></html>")
+
+    def log_message(self, *args: object) -> None:
+        pass
