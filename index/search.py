@@ -65,12 +65,14 @@ class ToolRequest:
 class Filters:
     """Which tools may be answered at all; applied before ranking, so that an answer is never under-filled.
 
-    ``servers`` are ids, or names as people say them; ``states`` are values of ``ServerState``.
+    ``servers`` are ids, or names as people say them; ``states`` are values of ``ServerState``; ``among`` are ids again,
+    of which any may be unknown.
     """
 
     servers: frozenset[str] | None = None
     read_only: bool = False
     states: frozenset[str] | None = None
+    among: frozenset[str] | None = None
 
 
 @dataclass
@@ -343,7 +345,7 @@ class SearchIndex:
 
     def _allowed(self, filters: Filters | None) -> npt.NDArray[np.bool_] | None:
         """Which rows the filters let through; None for all."""
-        if filters is None or (filters.servers is None and filters.states is None and not filters.read_only):
+        if filters is None or filters == Filters():
             return None
         servers = np.ones(self.meta.servers, dtype=np.bool_)
         if filters.servers is not None:
@@ -354,6 +356,9 @@ class SearchIndex:
                 raise BadInput(f"There is no state {unknown[0]!r}.", f"States are {', '.join(STATES)}.")
             codes = [i for i, s in enumerate(STATES) if s in filters.states]
             servers &= np.isin(self._arrays["server.states"], codes)
+        if filters.among is not None:
+            ids = np.array([id_hash(server_id) for server_id in filters.among], dtype=np.uint64)
+            servers &= np.isin(self._arrays["server.ids"], ids)
         allowed: npt.NDArray[np.bool_] = servers[self.tool_servers]
         if filters.read_only:
             allowed &= self._arrays["tool.read_only"] == 1

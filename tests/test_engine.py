@@ -1,0 +1,87 @@
+"""The engine by itself: what it hands on, what it keeps loaded, and how it goes on after a failure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mcp_types import CLIENT_CAPABILITIES_META_KEY
+
+from toolscout.errors import BadInput
+from toolscout.index.catalogue import Catalogue
+from toolscout.records import Server, ServerState, Tool
+from toolscout.server.config import ServersFile, UpstreamConfig
+from toolscout.server.engine import Engine
+from toolscout.settings import Settings
+
+UPSTREAMS = Path(__file__).parent / "upstreams"
+
+
+def upstream(name: str, program: str) -> UpstreamConfig:
+    return UpstreamConfig.stdio(name, sys.executable, [str(UPSTREAMS / program)])
+
+
+async def test_the_clients_capabilities_reach_the_upstream(settings: Settings) -> None:
+    ServersFile(settings.servers_file).add(upstream("low", "lowlevel.py"))
+    async with Engine(settings) as engine:
+        await engine.refresh_server("low")
+        meta = {CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}}}}
+        result = await engine.invoke_raw("low/meta", {}, meta=meta)
+    seen = json.loads(result["content"][0]["text"])
+    assert seen[CLIENT_CAPABILITIES_META_KEY] == {"elicitation": {"form": {}}}
+
+
+async def test_ready_only_means_callable_on_this_machine(settings: Settings) -> None:
+    servers = ServersFile(settings.servers_file)
+    servers.add(upstream("here", "tiny.py"))
+    servers.add(replace(upstream("off", "tiny.py"), fields={**upstream("off", "tiny.py").fields, "disabled": True}))
+    with Catalogue(settings.database_url) as catalogue:
+        # "there" was ready where it was crawled; nothing here can start it.
+        for name, state in (
+            ("here", ServerState.NEEDS_INSTALL),
+            ("off", ServerState.READY),
+            ("there", ServerState.READY),
+        ):
+            tool = Tool(tool_id=f"{name}/echo", server_id=name, name="echo", description="Echo a text.")
+            catalogue.put_server(Server(server_id=name, state=state), [tool])
+    async with Engine(settings) as engine:
+        await engine.reindex()
+        found = await engine.search("echo a text")
+        states = {h.server_id: engine.state_of(h.server, h.server_id) for h in [*found.hits, *found.nearest]}
+        assert states == {"here": "ready", "off": "unavailable", "there": "needs_install"}
+        ready = await engine.search("echo a text", ready_only=True)
+        assert {h.server_id for h in [*ready.hits, *ready.nearest]} == {"here"}
+
+
+async def test_a_new_generation_keeps_the_loaded_encoder(settings: Settings) -> None:
+    with Catalogue(settings.database_url) as catalogue:
+        tool = Tool(tool_id="a/echo", server_id="a", name="echo", description="Echo a text.")
+        catalogue.put_server(Server(server_id="a"), [tool])
+    async with Engine(settings) as engine:
+        await engine.reindex()
+        before = await engine.index()
+        other = Tool(tool_id="b/paint", server_id="b", name="paint", description="Paint a fence.")
+        engine.catalogue.put_server(Server(server_id="b"), [other])
+        await engine.reindex()
+        after = await engine.index()
+        assert after is not before and after.encoder is before.encoder
+
+
+async def test_a_file_that_was_broken_at_the_start_counts_once_it_is_mended(settings: Settings) -> None:
+    with Catalogue(settings.database_url) as catalogue:
+        tool = Tool(tool_id="a/echo", server_id="a", name="echo", description="Echo a text.")
+        catalogue.put_server(Server(server_id="a"), [tool])
+    async with Engine(settings) as engine:
+        await engine.reindex()
+    settings.servers_file.write_text('{"mcpServers": ')
+    async with Engine(settings) as engine:
+        with pytest.raises(BadInput, match="not valid JSON"):
+            await engine.search("echo a text")
+        assert not engine.is_loaded
+        settings.servers_file.write_text("{}")
+        answer = await engine.search("echo a text", limit=1)
+        assert engine.is_loaded and "1 tools" in engine.behind
+        assert [h.tool_id for h in [*answer.hits, *answer.nearest]] == ["a/echo"]
