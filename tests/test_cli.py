@@ -459,7 +459,9 @@ def test_a_catalogue_without_an_index_is_not_called_empty(
     assert "catalogue is empty" in capsys.readouterr().err
     tools = tmp_path / "tools.jsonl"
     tools.write_text('{"tool_id": "a/x", "server_id": "a", "name": "x", "description": "Translate a text"}\n')
+    capsys.readouterr()
     assert execute(["catalog", "import", "--no-index", "--tools", str(tools)]) == 0
+    assert capsys.readouterr().out == "Imported 1 server made, 1 tool, 1 tool added.\n"
     assert execute(["find", "translate"]) == 8
     assert "has not been indexed yet. Run: toolscout index build" in capsys.readouterr().err
     assert execute(["index", "build"]) == 0

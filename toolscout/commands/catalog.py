@@ -68,7 +68,13 @@ def import_catalogue(
 
 
 def _report_line(report: dict[str, Any]) -> str:
-    parts = [f"{value:,} {key.replace('_', ' ')}" for key, value in report.items() if isinstance(value, int) and value]
+    """``1 server made, 2 tools, 2 tools added, 1 bad line``: what the report counts, by what it calls it."""
+    parts = []
+    for key, value in report.items():
+        if not isinstance(value, int) or not value:
+            continue
+        noun, _, rest = ("lines bad" if key == "bad_count" else key.replace("_", " ")).partition(" ")
+        parts.append(f"{value:,} {noun.removesuffix('s') if value == 1 else noun} {rest}".strip())
     return "Imported " + (", ".join(parts) or "nothing") + "."
 
 
