@@ -46,7 +46,7 @@ def _home(home: str | None) -> Any:
     from pathlib import Path
 
     if home or (home := os.environ.get("TOOLSCOUT_HOME")):
-        return Path(home)
+        return Path(home).expanduser()
     from platformdirs import user_data_path
 
     return user_data_path("toolscout")

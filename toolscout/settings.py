@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 from platformdirs import user_data_path
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from toolscout.errors import BadInput, StorageError
+
+_PREFIX = "TOOLSCOUT_"
 
 
 class Settings(BaseSettings):
     """All settings of an installation. Times are in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_prefix="TOOLSCOUT_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore")
 
     home: Path = Field(default_factory=lambda: user_data_path("toolscout"))
     """Folder of everything Toolscout keeps: catalogue, index, upstream configuration, models."""
@@ -63,14 +68,26 @@ class Settings(BaseSettings):
     auth_issuer: str = ""
     auth_audience: str = ""
 
-    allowed_hosts: list[str] = Field(default_factory=list)
-    """Further Host header values that the HTTP face accepts (a proxy's public name)."""
+    allowed_hosts: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    """Further Host header values that the HTTP face accepts (a proxy's public name); commas between them."""
 
     starter: bool = True
     """Register the starter set of keyless servers when nothing is configured."""
 
     trust_imports: bool = True
     """Tools of servers the user adds are approved at once; later changes to them are not."""
+
+    @field_validator("home")
+    @classmethod
+    def _no_tilde(cls, value: Path) -> Path:
+        return value.expanduser()  # a client's configuration is no shell: nobody else would expand it
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _separated(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return [host for part in value.strip("[] ").split(",") if (host := part.strip(" \"'"))]
 
     @property
     def database_url(self) -> str:
@@ -99,7 +116,22 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """Settings from the environment, the home folder created."""
-    settings = Settings()
-    settings.home.mkdir(parents=True, exist_ok=True)
+    """Settings from the environment, the home folder created.
+
+    Raises:
+        BadInput: a variable whose value is none. The value is not shown: it may be a key in the wrong place.
+        StorageError: the home folder cannot be made.
+    """
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        name = _PREFIX + "_".join(str(part) for part in first["loc"]).upper()
+        raise BadInput(f"The environment variable {name} cannot be used: {first['msg']}.") from None
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"The folder {settings.home} cannot be made: {error.strerror}.", "Set TOOLSCOUT_HOME to another one."
+        ) from None
     return settings

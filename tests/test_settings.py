@@ -1,0 +1,44 @@
+"""Settings from the environment: what people write there, and what they are told when it cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolscout.errors import BadInput, StorageError
+from toolscout.settings import load_settings
+
+
+@pytest.mark.parametrize(
+    ("written", "hosts"),
+    [
+        ("tools.example.com", ["tools.example.com"]),
+        ("a.example, b.example:8080 ,", ["a.example", "b.example:8080"]),
+        ('["a.example", "b.example"]', ["a.example", "b.example"]),
+        ("", []),
+    ],
+)
+def test_hosts_are_separated_by_commas(written: str, hosts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCOUT_ALLOWED_HOSTS", written)
+    assert load_settings().allowed_hosts == hosts
+
+
+def test_a_bad_value_is_named_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCOUT_MAX_UPSTREAMS", "sk-pasted-into-the-wrong-line")
+    with pytest.raises(BadInput, match="TOOLSCOUT_MAX_UPSTREAMS cannot be used") as caught:
+        load_settings()
+    assert "sk-pasted" not in str(caught.value)
+
+
+def test_a_tilde_is_the_home_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TOOLSCOUT_HOME", "~/scout")
+    assert load_settings().home == home / "scout"
+
+
+def test_a_home_that_cannot_be_made_is_a_clear_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "file").write_text("")
+    monkeypatch.setenv("TOOLSCOUT_HOME", str(home / "file" / "below"))
+    with pytest.raises(StorageError, match="cannot be made"):
+        load_settings()
