@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from toolscout.settings import Settings
 
 PATH = "/mcp"
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def run_http(address: str) -> None:
@@ -74,7 +75,10 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
         path=PATH,
         stateless_http=True,
         host_origin_protection=True if settings.allowed_hosts else "auto",
-        allowed_hosts=[host, *settings.allowed_hosts] if is_loopback(host) or settings.allowed_hosts else None,
+        # Loopback names always: a health check inside the container uses them, and no foreign page can.
+        allowed_hosts=[host, *_LOOPBACK, *settings.allowed_hosts]
+        if is_loopback(host) or settings.allowed_hosts
+        else None,
     )
     inner = application.router.lifespan_context
 

@@ -81,6 +81,17 @@ async def test_a_bearer_token_is_required_when_one_is_set(settings: Settings) ->
             assert len(await client.list_tools()) == 3
 
 
+async def test_a_health_check_on_loopback_passes_whatever_hosts_are_allowed(settings: Settings) -> None:
+    settings.allowed_hosts = ["tools.example.com"]
+    settings.auth_token = "right-token"
+    application = make_http_app(Engine(settings), settings, "0.0.0.0")
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
+        assert (await http.get("/health")).status_code == 503  # alive, and nothing is loaded: no lifespan ran
+        assert (await http.get("/health", headers={"host": "tools.example.com"})).status_code == 503
+        assert (await http.get("/health", headers={"host": "evil.example"})).status_code == 421
+
+
 def test_beyond_loopback_needs_authentication(settings: Settings) -> None:
     with pytest.raises(NotAllowed, match="without authentication"):
         make_http_app(Engine(settings), settings, "0.0.0.0")
