@@ -189,7 +189,7 @@ class UpstreamPool:
             first = False
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
-                    await waiter
+                    await self._woken(waiter)
             except TimeoutError:
                 raise UpstreamError(
                     f"All {self._settings.max_upstreams} upstream processes were busy for {seconds:g} s;"
@@ -204,6 +204,14 @@ class UpstreamPool:
     def _give_slot(self, upstream: Upstream) -> None:
         self._holders.discard(upstream)
         self._wake()
+
+    async def _woken(self, waiter: asyncio.Future[None]) -> None:
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._wake()  # woken and cancelled (or timed out) at once: the place is the next one's
+            raise
 
     def _wake(self) -> None:
         while self._waiters:

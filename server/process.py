@@ -72,9 +72,9 @@ class Tail:
         if len(self._data) > 2 * self._limit:
             del self._data[: -self._limit]
 
-    def text(self, lines: int = 12, characters: int = 1500) -> str:
-        """The last lines, at most so many characters."""
-        tail = bytes(self._data[-max(characters * 4, 4096) :]).decode("utf-8", "replace")
+    def text(self, lines: int = 12, characters: int = 1500, clean: Callable[[str], str] = str) -> str:
+        """The last lines, at most so many characters; ``clean`` sees them before they are cut."""
+        tail = clean(bytes(self._data[-max(characters * 4, 4096) :]).decode("utf-8", "replace"))
         kept = "\n".join([line.rstrip() for line in tail.splitlines() if line.strip()][-lines:])
         return kept if len(kept) <= characters else "..." + kept[-characters:]
 
@@ -116,6 +116,8 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
     ) -> UpstreamProcess:
         """Spawn the command with exactly ``env`` (plus the marker). Raises UpstreamError if that is impossible."""
         full_env = {**env, MARKER: marker}
+        if cwd and Path(command).name != command:  # as a shell in that folder would find it
+            command = str(Path(cwd) / command)
         program = shutil.which(command, path=full_env.get("PATH"))
         if program is None:
             raise CommandNotFound(command)

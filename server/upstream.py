@@ -516,14 +516,18 @@ class Upstream:
         if self._process is None:
             return ""
         parts = []
-        if text := self._process.stderr.text():
-            parts.append(f"\nIts stderr ends with:\n{self._clean(text)}")
-        if noise := self._process.noise.text(lines=3, characters=300):
-            parts.append(f"\nOn stdout it printed what is no protocol message:\n{self._clean(noise)}")
+        if text := self._process.stderr.text(clean=self._hidden):
+            parts.append(f"\nIts stderr ends with:\n{text}")
+        if noise := self._process.noise.text(lines=3, characters=300, clean=self._hidden):
+            parts.append(f"\nOn stdout it printed what is no protocol message:\n{noise}")
         return "".join(parts)
 
+    def _hidden(self, text: str) -> str:
+        # Before anything is cut off: half of a secret would not be recognised any more.
+        return redact(text, self._secrets)
+
     def _clean(self, text: str) -> str:
-        return redact(text, self._secrets)[:_ERROR_CHARACTERS]
+        return self._hidden(text)[:_ERROR_CHARACTERS]
 
     def status(self) -> UpstreamStatus:
         """A snapshot for lists and metrics."""
@@ -547,7 +551,7 @@ class Upstream:
             idle=now - self.last_used if live and not self.in_flight else None,
             uptime=now - self._started_at if live else None,
             last_error=self._last_error,
-            stderr=self._clean(self._process.stderr.text()) if self._process else "",
+            stderr=self._process.stderr.text(clean=self._hidden) if self._process else "",
         )
 
 

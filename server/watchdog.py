@@ -107,6 +107,8 @@ class Watchdog:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd="/",
+                # A Toolscout that is itself somebody's upstream: whoever ends that must not end this too early.
+                env={name: value for name, value in os.environ.items() if name != MARKER},
             )
 
     @property

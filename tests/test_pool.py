@@ -392,6 +392,32 @@ async def test_servers_of_the_older_era_that_dislike_the_probe(make_pool: MakePo
         assert text(await pool.call("t", "echo", {"text": "again"})) == "again"
 
 
+async def test_a_relative_command_is_found_in_its_own_folder(make_pool: MakePool, tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{UPSTREAMS / "tiny.py"}"\n')
+    script.chmod(0o755)
+    pool = make_pool(UpstreamConfig.stdio("r", "./run.sh", cwd=str(tmp_path)))
+    assert text(await pool.call("r", "echo", {"text": "hi"})) == "hi"
+
+
+async def test_who_is_woken_and_cancelled_at_once_passes_the_place_on(make_pool: MakePool) -> None:
+    pool = make_pool(max_upstreams=1)
+
+    class Busy:
+        idle = False
+        server_id = "b"
+
+    holder, first, second = Busy(), Busy(), Busy()
+    await pool._take_slot(holder)  # type: ignore[arg-type]
+    waiting = [asyncio.create_task(pool._take_slot(one)) for one in (first, second)]  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    pool._give_slot(holder)  # type: ignore[arg-type]
+    waiting[0].cancel()
+    await asyncio.wait_for(waiting[1], 5)
+    assert pool._holders == {second}
+    pool._give_slot(second)  # type: ignore[arg-type]
+
+
 async def test_a_command_that_does_not_exist(make_pool: MakePool) -> None:
     pool = make_pool(UpstreamConfig.stdio("n", "npx-that-is-not-here"), UpstreamConfig.stdio("d", "/"))
     with pytest.raises(UpstreamError, match="'npx-that-is-not-here' was not found"):
