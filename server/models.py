@@ -195,12 +195,12 @@ class ModelStore:
 
     def remove(self, name: str) -> InstalledModel:
         """Forget a model; its file is deleted if it was pulled, kept if it was the user's own."""
-        entries = {m.name: m for m in self._manifest()}
-        if name not in entries:
-            hint = "It comes with a Python package: uninstall that." if name == "smollm2-135m" else ""
-            raise NotFound(f"{name} is not among the pulled models.", hint or "See: toolscout model list")
-        model = entries.pop(name)
         with self._lock():
+            entries = {m.name: m for m in self._manifest()}
+            if name not in entries:
+                hint = "It comes with a Python package: uninstall that." if name == "smollm2-135m" else ""
+                raise NotFound(f"{name} is not among the pulled models.", hint or "See: toolscout model list")
+            model = entries.pop(name)
             self._write(list(entries.values()))
             if model.path.parent == self.folder:
                 model.path.unlink(missing_ok=True)
@@ -354,7 +354,7 @@ def _payload(package: str, folder: Path) -> Path:
     else:
         import uv
 
-        command = [uv.find_uv_bin(), "pip", *arguments[:2], *arguments[4:], "--quiet", "--python", sys.executable]
+        command = [uv.find_uv_bin(), "pip", *arguments, "--quiet", "--python", sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         if "No space left" in done.stderr:
