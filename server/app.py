@@ -93,7 +93,7 @@ class App:
             return text_result(self._unknown_tool(params.name), is_error=True)
         if params.name == "invoke":
             arguments = _renamed(arguments)
-        if problems := validate(arguments, _INPUTS[params.name]):
+        if problems := validate(arguments, _INPUTS[params.name], key=f"toolscout:{params.name}"):
             schema = json.dumps(_INPUTS[params.name], separators=(",", ":"))
             wrong = "\n".join(problem.line() for problem in problems)
             if params.name == "invoke" and any(name not in contract.INVOKE_INPUT["properties"] for name in arguments):

@@ -59,7 +59,7 @@ class Gate:
         """The response to one message (or None), and whether the engine must still see the message."""
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None, True
         if not isinstance(message, dict) or "id" not in message or message.get("jsonrpc") != "2.0":
             return None, True
@@ -152,7 +152,7 @@ def _pass(gate: Gate, line: bytes, fd_out: int, handover: Handover) -> None:
 def _is_notification(line: bytes) -> bool:
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(message, dict) and "id" not in message and "method" in message
 

@@ -67,6 +67,7 @@ def test_modern_opening_is_answered_without_a_handshake() -> None:
         line("tools/list", ENVELOPE, ident=True),
         line("tools/list", ENVELOPE, ident=1.5),
         line("tools/list", [1]),
+        b"[" * 100_000,
     ],
 )
 def test_what_the_gate_cannot_answer_exactly_goes_to_the_engine(message: bytes) -> None:
