@@ -23,6 +23,7 @@ from toolscout.eval.rows import Say, definition, draw, grouped, missing_gold, re
 from toolscout.jsonl import read_objects
 from toolscout.records import Call, JsonObject, Tool, canonical_json, sha256_hex
 from toolscout.settings import Settings
+from toolscout.validation import refuse_document
 
 if TYPE_CHECKING:
     from toolscout.server.caller import Candidate, Suggestion
@@ -284,7 +285,7 @@ def schema_valid(arguments: JsonObject, schema: JsonObject | None) -> bool:
         if isinstance(required, list):
             schema = {**schema, "required": [name for name in required if name not in referring]}
     try:
-        validator = jsonschema_rs.validator_for(schema)
+        validator = jsonschema_rs.validator_for(schema, retriever=refuse_document)
     except (jsonschema_rs.ValidationError, ValueError):
         return True
     return bool(validator.is_valid(arguments))

@@ -258,3 +258,10 @@ def test_the_real_model_by_the_command_line(tmp_path: Path) -> None:
     assert len(rows) == 2 and all(row["abstained"] or row["calls"] for row in rows)
     assert result["tokens"]["prompt"] > 50 and result["seconds"]["p50"] > 0
     assert len((tmp_path / "out.json.rows.jsonl").read_text("utf-8").splitlines()) == 3
+
+
+def test_a_schema_of_a_stranger_fetches_nothing(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "integer.json"
+    elsewhere.write_text('{"type": "integer"}')
+    schema = {"type": "object", "properties": {"a": {"$ref": elsewhere.as_uri()}}}
+    assert schema_valid({"a": "text"}, schema), "a schema that cannot be read asks nothing"

@@ -200,7 +200,7 @@ def _compile(schema: JsonObject) -> _Checker:
         return _Checker(None, schema)
     if _depth(schema) > _DEEPEST:
         return _Checker(None, schema, "its schema is nested too deeply, so the arguments were not checked.")
-    options: dict[str, Any] = {"validate_formats": False, "retriever": _refuse}
+    options: dict[str, Any] = {"validate_formats": False, "retriever": refuse_document}
     attempts: list[Callable[[], Any]] = [
         lambda: jsonschema_rs.validator_for(schema, **options),
         # Draft-04 habits (`exclusiveMinimum: true`) are common in schemas that do not say which draft they follow.
@@ -228,7 +228,8 @@ def _compile(schema: JsonObject) -> _Checker:
     return _Checker(None, schema, f"its input schema is broken ({reason}); the arguments were not checked.")
 
 
-def _refuse(uri: str) -> Any:
+def refuse_document(uri: str) -> Any:
+    """A ``retriever`` for jsonschema-rs that fetches nothing, neither from the network nor from disk."""
     raise ValueError(f"references to other documents are not followed: {uri}")
 
 
