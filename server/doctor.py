@@ -210,8 +210,9 @@ def _before_start(config: UpstreamConfig) -> Check | None:
         return Check(name, "warn", "disabled in mcp.json", 'Delete its "disabled" there to use it.')
     if not config.command or config.references():
         return None
-    path = config.env.get("PATH")
-    if shutil.which(config.command, path=path) is None:
+    from toolscout.server.process import find_program
+
+    if find_program(config.command, config.cwd, config.env.get("PATH")) is None:
         return Check(name, "fail", f"{config.command} is not on the PATH.", _install_hint(config.command))
     return None
 

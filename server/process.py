@@ -57,6 +57,13 @@ def safe_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]
     return {name: value for name, value in kept.items() if not value.startswith("()")}
 
 
+def find_program(command: str, cwd: str | None, path: str | None) -> str | None:
+    """The file that a command runs, or None. One with a folder in it is looked for from ``cwd``, as a shell does."""
+    if cwd and Path(command).name != command:
+        command = str(Path(cwd).expanduser() / command)
+    return shutil.which(command, path=path)
+
+
 class Tail:
     """The end of a stream of bytes, bounded."""
 
@@ -116,9 +123,7 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
     ) -> UpstreamProcess:
         """Spawn the command with exactly ``env`` (plus the marker). Raises UpstreamError if that is impossible."""
         full_env = {**env, MARKER: marker}
-        if cwd and Path(command).name != command:  # as a shell in that folder would find it
-            command = str(Path(cwd) / command)
-        program = shutil.which(command, path=full_env.get("PATH"))
+        program = find_program(command, cwd, full_env.get("PATH"))
         if program is None:
             raise CommandNotFound(command)
         loop = asyncio.get_running_loop()

@@ -256,6 +256,24 @@ def test_a_server_is_added_listed_used_and_removed(
     assert entries(home) == {}
 
 
+def test_a_server_that_was_never_listed_is_removed_with_the_others(home: Path, capsys: Capture) -> None:
+    assert execute(["add", "never", "--yes", "--no-check", "--", "no-such-program"]) == 0
+    assert execute(["add", "clock", "--yes", "--", *TIME]) == 0
+    capsys.readouterr()
+    assert execute(["remove", "never", "clock", "--yes", "--json"]) == 0
+    assert data(capsys) == {"removed": ["never", "clock"], "tools": 2}
+    assert entries(home) == {}
+
+
+def test_what_a_server_is_handed_from_the_environment_is_said_before_it_is_added(
+    home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BANK_TOKEN", "b4nk-v4lue")
+    assert execute(["add", "x", "--yes", "--no-check", "--env", "BANK_TOKEN=${BANK_TOKEN}", "--", "prog"]) == 0
+    said = capsys.readouterr().err
+    assert "BANK_TOKEN" in said and "b4nk-v4lue" not in said
+
+
 def test_suggest_writes_a_call_for_the_named_tool(home: Path, capsys: Capture) -> None:
     assert execute(["add", "clock", "--yes", "--", *TIME]) == 0
     capsys.readouterr()

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from toolscout.errors import ToolscoutError
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -121,8 +119,3 @@ def with_engine(work: Callable[[Engine], Awaitable[T]], *, settings: Settings | 
             return await work(engine)
 
     return asyncio.run(main())
-
-
-def error_json(error: ToolscoutError) -> dict[str, Any]:
-    """An expected failure as data."""
-    return {"error": str(error), "hint": error.hint, "exit_code": error.exit_code}

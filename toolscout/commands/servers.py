@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,6 +75,9 @@ def add(
     entry, secrets = Redactor(taken=_references(present)).clean(server_id, entry)
     config = UpstreamConfig.parse(server_id, entry)
     note(f"{server_id} will {'call' if config.url else 'run'}:  {shown(entry)}")
+    if handed := [n for n in config.references() if n in os.environ]:
+        # A catalogue entry names them, not the person: it may ask for a key that is none of its business.
+        note(f"  it is handed your environment's {', '.join(handed)}")
     for secret in secrets:
         note(f"  {secret.where}: the secret is not stored; set {secret.reference} in the environment instead")
     wanted = [n for n in dict.fromkeys([*required, *config.references()]) if n not in os.environ]
@@ -169,7 +172,10 @@ def remove(
         servers.remove(name)
 
     async def forget(engine: Engine) -> int:
-        gone = sum(engine.catalogue.remove_server(name) for name in names)
+        gone = 0
+        for name in names:
+            with contextlib.suppress(NotFound):  # its tools were never listed
+                gone += engine.catalogue.remove_server(name)
         await engine.reindex()
         return gone
 
@@ -216,6 +222,7 @@ def _fresh(settings: Settings) -> bool:
 
 def _row(config: UpstreamConfig, counts: Mapping[str, int]) -> dict[str, Any]:
     from toolscout.commands.launch import shown
+    from toolscout.server.process import find_program
 
     missing = [n for n in config.references() if not n.startswith("keyring:") and n not in os.environ]
     approved, review = counts.get("approved", 0), counts.get("pending", 0) + counts.get("changed", 0)
@@ -224,7 +231,7 @@ def _row(config: UpstreamConfig, counts: Mapping[str, int]) -> dict[str, Any]:
         state, why = "unavailable", "disabled in mcp.json"
     elif missing:
         state, why = "needs_key", f"set {', '.join(missing)}"
-    elif config.command and shutil.which(config.command, path=config.env.get("PATH")) is None:
+    elif config.command and find_program(config.command, config.cwd, config.env.get("PATH")) is None:
         state, why = "unavailable", f"{config.command} is not on the PATH"
     elif not counts:
         state, why = "unavailable", "its tools were never listed: toolscout refresh"
