@@ -1,6 +1,6 @@
 """Fit the search's few parameters to requests with known answers, and write them into the encoder's folder.
 
-    python -m toolscout.finetune.fit_search INDEX_FOLDER CALLS.jsonl.gz --out ENCODER_FOLDER/search.json
+    python -m toolscout.finetune.fit_search HOME CALLS.jsonl.gz --out ENCODER_FOLDER/search.json
 
 1. Signal weights: listwise softmax likelihood of the relevant tools among the nearest ones of every signal, which are
    the negatives; gradient ascent. ``exemplar`` gets the weight of ``tool``, so that exemplars are further views of

@@ -33,6 +33,7 @@ from toolscout.index.vectors import (
     rows_of,
     update_ann,
 )
+from toolscout.index.words import hash64
 from toolscout.records import Call, Review, Server, ServerState, Tool
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class _Build:
 
     def _servers(self, draft: Draft, servers: Sequence[Server]) -> None:
         texts = [server_text(s) for s in servers]
-        keys = np.array([_hash64(t) for t in texts], dtype=np.uint64)
+        keys = np.array([hash64(t) for t in texts], dtype=np.uint64)
         vectors = self._vectors("server", keys, lambda fresh: [texts[i] for i in fresh])
         draft.blobs("server.records", Blobs.of(s.to_json() for s in servers))
         draft.arrays(
@@ -169,7 +170,7 @@ class _Build:
     ) -> Ids:
         said = {server_id: _said(server) for server_id, server in servers.items()}
         ids = np.array([id_hash(k.tool_id) for k in keys], dtype=np.uint64)
-        content = np.array([_hash64(f"{k.tool_id}\0{k.version}\0{said[k.server_id]}") for k in keys], dtype=np.uint64)
+        content = np.array([hash64(f"{k.tool_id}\0{k.version}\0{said[k.server_id]}") for k in keys], dtype=np.uint64)
         old = rows_of(self.previous.arrays["tool.keys"], content) if self.previous else np.full(len(keys), -1)
         fresh = np.flatnonzero(old < 0)
         tools = self._load(keys, fresh)
@@ -261,7 +262,7 @@ class _Build:
             links, golds = arrays["exemplar.links"], arrays["exemplar.golds"]
         else:
             calls: list[Call] = [c for c in self.catalogue.exemplars() if c.gold]
-            keys = np.array([_hash64(c.query) for c in calls], dtype=np.uint64)
+            keys = np.array([hash64(c.query) for c in calls], dtype=np.uint64)
             records = Blobs.of(c.to_json() for c in calls)
             vectors = self._vectors("exemplar", keys, lambda fresh: [calls[i].query for i in fresh], kind="query")
             pairs = [(i, id_hash(g)) for i, c in enumerate(calls) for g in dict.fromkeys(g.tool_id for g in c.gold)]
@@ -319,10 +320,6 @@ class _Build:
             self.progress(f"{what} vectors", len(todo), len(todo))
         self.embedded += len(todo)
         return np.stack([cached[h] for h in hashes])
-
-
-def _hash64(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def _said(server: Server) -> str:

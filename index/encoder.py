@@ -63,8 +63,9 @@ def make_encoder(settings: Settings, *, threads: int | None = None) -> Encoder:
         from toolscout.index.remote import OpenAIEncoder
 
         return OpenAIEncoder(model, settings.encoder_url, settings.encoder_key)
-    if Path(name).is_dir():
-        return OnnxEncoder(Path(name), threads=threads or settings.encoder_threads)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return OnnxEncoder(folder, threads=threads or settings.encoder_threads)
     raise BadInput(
         f"There is no encoder called {name!r}.",
         "TOOLSCOUT_ENCODER is 'default', a folder with encoder.json, 'st:<model>' or 'openai:<model>'.",

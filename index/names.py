@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zlib
 
 import numpy as np
 import numpy.typing as npt
 
-from toolscout.index.words import fold
+from toolscout.index.words import fold, hash64
 
 Signature = npt.NDArray[np.uint64]
 
@@ -23,7 +22,7 @@ _MAX_MENTIONS = 32
 
 def id_hash(text: str) -> int:
     """64-bit name of an id, exact."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return hash64(text)
 
 
 def squashed(name: str) -> str:

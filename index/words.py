@@ -139,12 +139,14 @@ def surface_words(text: str) -> list[str]:
     return found
 
 
-@lru_cache(maxsize=65536)
-def _hash(word: str) -> int:
-    data = word.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+def hash64(text: str) -> int:
+    """A text's 64-bit name in the index: BLAKE2b, so alike in every process and release."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+_word_hash = lru_cache(maxsize=65536)(hash64)
 
 
 def hashes(text: str) -> list[int]:
     """64-bit hashes of ``words(text)``."""
-    return [_hash(word) for word in words(text)]
+    return [_word_hash(word) for word in words(text)]
