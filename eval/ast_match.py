@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolscout.records import GoldCall, JsonObject
+from toolscout.schema import pointer
 
 OMITTED = ""
 """In a list of accepted values: the argument may be left out."""
@@ -188,10 +189,7 @@ def _resolved(schema: Any, root: JsonObject, depth: int = 0) -> list[JsonObject]
         return []
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#"):
-        target: Any = root
-        for part in reference.lstrip("#").strip("/").split("/") if reference.strip("#/") else ():
-            target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
-        return _resolved(target, root, depth + 1)
+        return _resolved(pointer(root, reference), root, depth + 1)
     branches = [schema]
     for key in ("anyOf", "oneOf", "allOf"):
         parts = schema.get(key)

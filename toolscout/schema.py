@@ -8,6 +8,7 @@ out: the final validation against the original schema still checks that.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -69,6 +70,22 @@ def simplify_arguments(schema: object) -> JsonObject:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": rest}
 
 
+def pointer(root: object, reference: str) -> object:
+    """What a JSON pointer (``#/$defs/city``) names; None for all else. Other documents are never fetched."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    here = root
+    for step in unquote(reference[1:]).split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, Mapping) and step in here:
+            here = here[step]
+        elif isinstance(here, list) and len(step) < 10 and step.isdecimal() and int(step) < len(here):
+            here = here[int(step)]
+        else:
+            return None
+    return here
+
+
 def _encodable(schema: object) -> object:
     """The schema with lone surrogates replaced: crawled text has them, and no model input can."""
     try:
@@ -117,24 +134,13 @@ class _Simplifier:
         return schema, refs
 
     def resolve(self, ref: str) -> object:
-        if not ref.startswith("#"):
-            return None
-        here: object = self.root
-        for step in unquote(ref[1:]).split("/")[1:] if "/" in ref else ():
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(here, dict) and step in here:
-                here = here[step]
-            elif isinstance(here, list) and step.isdigit() and int(step) < len(here):
-                here = here[int(step)]
-            else:
-                return None
-        if ref != "#" and "/" not in ref:  # an $anchor: looked up among the definitions only
-            for name in ("$defs", "definitions"):
-                for value in _dict(_dict(self.root).get(name)).values():
-                    if isinstance(value, dict) and ref[1:] in (value.get("$anchor"), value.get("$dynamicAnchor")):
-                        return value
-            return None
-        return here
+        if ref == "#" or not ref.startswith("#") or "/" in ref:
+            return pointer(self.root, ref)
+        for name in ("$defs", "definitions"):  # an $anchor: looked up among the definitions only
+            for value in _dict(_dict(self.root).get(name)).values():
+                if isinstance(value, dict) and ref[1:] in (value.get("$anchor"), value.get("$dynamicAnchor")):
+                    return value
+        return None
 
     def shape(self, schema: JsonObject, depth: int, refs: tuple[str, ...]) -> JsonObject:
         if "const" in schema:

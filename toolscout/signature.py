@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolscout.records import Tool
+from toolscout.schema import pointer
 
 MAX_SIGNATURE = 240
 MAX_SUMMARY = 120
@@ -71,7 +72,7 @@ def resolve(schema: object, root: Mapping[str, Any]) -> Mapping[str, Any]:
             elif key not in ("$ref", "allOf"):
                 merged.setdefault(key, value)
         if isinstance(part.get("$ref"), str):
-            queue.append(_target(part["$ref"], root))
+            queue.append(pointer(root, part["$ref"]))
         if isinstance(part.get("allOf"), list):
             queue += part["allOf"]
     return merged
@@ -111,22 +112,6 @@ def summary_line(tool: Tool, limit: int = MAX_SUMMARY) -> str:
 def _one_line(text: str) -> str:
     text = "".join(c if c.isprintable() else " " for c in text)
     return re.sub(r"\s+", " ", text).strip(" #*_=-")
-
-
-def _target(reference: str, root: Mapping[str, Any]) -> object:
-    """What a local JSON pointer names; None for anything else (remote references are never fetched)."""
-    if not reference.startswith("#"):
-        return None
-    node: object = root
-    for step in reference[1:].split("/")[1:]:
-        step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, Mapping):
-            node = node.get(step)
-        elif isinstance(node, list) and step.isdigit() and int(step) < len(node):
-            node = node[int(step)]
-        else:
-            return None
-    return node
 
 
 def _members(resolved: Mapping[str, Any], root: Mapping[str, Any]) -> list[Parameter]:

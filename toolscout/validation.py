@@ -19,6 +19,7 @@ from typing import Any
 
 from toolscout.errors import InvalidArguments
 from toolscout.records import JsonObject, Tool, canonical_json, sha256_hex
+from toolscout.schema import pointer, simplify_arguments
 
 _CACHED = 4096
 _MAX_PROBLEMS = 8
@@ -215,8 +216,6 @@ def _compile(schema: JsonObject) -> _Checker:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
             reason = reason or str(error).partition("\n")[0][:160]
-    from toolscout.schema import simplify_arguments
-
     trouble = f"its input schema is broken ({reason}); the arguments were checked only as far as it can be understood."
     for left_out in ((), ("pattern",)):  # a pattern may be one that only another regex dialect knows
         try:
@@ -466,7 +465,7 @@ def _follow(root: object, here: object) -> object:
     for _ in range(10):
         if not isinstance(here, dict) or not isinstance(ref := here.get("$ref"), str):
             break
-        here = _pointer(root, ref)
+        here = pointer(root, ref)
     return here
 
 
@@ -476,18 +475,6 @@ def _child(value: object, step: str | int) -> object:
     if isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value):
         return value[step]
     return None
-
-
-def _pointer(root: object, ref: str) -> object:
-    if not ref.startswith("#"):
-        return None
-    here = root
-    for part in ref[1:].split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(here, dict) or name not in here:
-            return None
-        here = here[name]
-    return here
 
 
 def _at(value: object, steps: Sequence[str | int]) -> object:
