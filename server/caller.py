@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,8 @@ ENABLE_MODEL = (
     "or TOOLSCOUT_MODEL_URL=<OpenAI-compatible endpoint>."
 )
 _TOP = 50
+_SEARCH_SCALE = 10.0
+"""The search's scores are fitted as a softmax over ten times their value (`finetune/fit_search.py`)."""
 _CHARS_PER_TOKEN = 3.2
 _ANSWER_TOKENS = 512
 _LOCAL_ANSWER_TOKENS = 320
@@ -183,7 +186,7 @@ def without_model(task: str, candidates: Sequence[Candidate]) -> Suggestion:
     call = SuggestedCall(
         tool_id=tool.tool_id,
         arguments=known,
-        confidence=max(0.0, min(1.0, ranked[0].score)),
+        confidence=_lead(ranked),
         missing=missing,
         # A model would weigh the optional arguments too: only a tool without any is ready unread.
         ready=ready,
@@ -195,6 +198,11 @@ def without_model(task: str, candidates: Sequence[Candidate]) -> Suggestion:
         exemplars=ranked[0].exemplars,
         reason=ENABLE_MODEL,
     )
+
+
+def _lead(ranked: Sequence[Candidate]) -> float:
+    """How much of the candidates' plausibility the first one holds: 1 / n when n of them tie."""
+    return 1 / sum(math.exp(_SEARCH_SCALE * (c.score - ranked[0].score)) for c in ranked)
 
 
 @dataclass

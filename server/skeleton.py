@@ -10,7 +10,10 @@ from toolscout.schema import simplify_arguments
 
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _URL = re.compile(r"https?://[^\s<>\"'“”«»)\]]+[^\s<>\"'“”«».,;:!?)\]]")
-_QUOTED = re.compile(r"\"([^\"\n]{1,200})\"|“([^”\n]{1,200})”|«\s*([^»\n]{1,200}?)\s*»|「([^」\n]{1,200})」")
+_QUOTED = re.compile(
+    r"\"([^\"\n]{1,200})\"|“([^”\n]{1,200})”|«\s*([^»\n]{1,200}?)\s*»|「([^」\n]{1,200})」"
+    r"|(?<!\w)'([^'\n]{1,200})'(?!\w)|‘([^’\n]{1,200})’(?!\w)"
+)
 
 
 def skeleton(schema: object, known: JsonObject | None = None) -> JsonObject:

@@ -429,3 +429,22 @@ async def test_concurrent_suggestions_share_one_model(smollm: GgufBackend) -> No
     assert all(a.model == "smollm2-135m" for a in answers)
     again = await caller.suggest(tasks[0], candidates(FORECAST, NOW))
     assert again.calls == answers[0].calls, "greedy decoding gives the same call again"
+
+
+def test_without_a_model_tools_that_tie_share_the_confidence() -> None:
+    tools = [Tool(tool_id=f"s{n}/ping", server_id=f"s{n}", name="ping") for n in range(3)]
+    assert without_model("ping", [Candidate(tool, 0.8) for tool in tools]).calls[0].confidence == pytest.approx(1 / 3)
+    assert without_model("ping", [Candidate(tools[0], 0.8)]).calls[0].confidence == 1.0
+    clear = [Candidate(tools[0], 1.2), Candidate(tools[1], 0.2)]
+    assert without_model("ping", clear).calls[0].confidence > 0.99
+
+
+def test_a_text_in_single_quotes_is_read_and_an_apostrophe_is_not() -> None:
+    echo = Tool(
+        tool_id="s/echo",
+        server_id="s",
+        name="echo",
+        input_schema={"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    )
+    assert without_model("echo 'hello world'", [Candidate(echo)]).calls[0].arguments == {"text": "hello world"}
+    assert without_model("echo Bob's and Ann's words", [Candidate(echo)]).calls[0].arguments == {}
