@@ -37,8 +37,7 @@ from toolscout.index.words import hash64
 from toolscout.records import Call, Review, Server, ServerState, Tool
 
 if TYPE_CHECKING:
-    from toolscout.index.catalogue import Catalogue
-    from toolscout.index.listing import ToolKey
+    from toolscout.index.catalogue import Catalogue, ToolKey
     from toolscout.settings import Settings
 
 Rows = npt.NDArray[np.int64]
@@ -116,14 +115,12 @@ class _Build:
         self.started = time.monotonic()
 
     def run(self) -> Meta:
-        from toolscout.index import listing
-
         revision = self.catalogue.revision
         if self.previous and self.previous.meta.revision == revision:
             return self.previous.meta
         servers = {s.server_id: s for s in self.catalogue.servers() if s.state != ServerState.QUARANTINED}
-        keys = [k for k in listing.tool_keys(self.catalogue) if k.server_id in servers]
-        exemplars_version = listing.exemplars_version(self.catalogue)
+        keys = [k for k in self.catalogue.tool_keys() if k.server_id in servers]
+        exemplars_version = self.catalogue.exemplars_version()
         draft = Draft(self.index_dir)
         try:
             order = {server_id: i for i, server_id in enumerate(servers)}

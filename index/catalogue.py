@@ -6,6 +6,7 @@ SQLAlchemy nor numpy: a serving process that only reads the revision and logs ca
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -50,6 +51,15 @@ class Merged:
     removed: list[str] = field(default_factory=list)
     tools: int = 0
     exemplars: int = 0
+
+
+@dataclass(frozen=True)
+class ToolKey:
+    """A searchable tool and what its content hangs on: the fingerprint and what is stored beside it."""
+
+    tool_id: str
+    server_id: str
+    version: str
 
 
 @dataclass(frozen=True)
@@ -241,6 +251,12 @@ class Catalogue:
         of = None if server_id is None else plain(server_id)
         return self._paged(lambda c, after: reading.tool_page(c, after, of, wanted), lambda t: t.tool_id)
 
+    def tool_keys(self) -> Iterator[ToolKey]:
+        """Approved tools ordered by id, without schemas: enough to see what changed since the index was built."""
+        from toolscout.index import reading
+
+        return self._paged(reading.tool_key_page, lambda key: key.tool_id)
+
     def set_review(self, tool_ids: Iterable[str], review: Review) -> int:
         """Set the guard's verdict; all or nothing. Approval accepts the tool as it is now.
 
@@ -281,6 +297,15 @@ class Catalogue:
 
         of = None if tool_id is None else plain(tool_id)
         return self._paged(lambda c, after: reading.exemplar_page(c, after, of), lambda call: call.id)
+
+    def exemplars_version(self) -> str:
+        """Hash (hex) over all exemplars: the same text, the same exemplars."""
+        from toolscout.index import reading
+
+        digest = hashlib.blake2b(digest_size=16)
+        for row in self._paged(reading.exemplar_key_page, lambda row: str(row[0])):
+            digest.update(repr(row).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
     def put_trajectories(self, trajectories: Iterable[Trajectory]) -> int:
         """Add or replace trajectories by id; returns how many were put."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Table, func, select
 
+from toolscout.index.catalogue import ToolKey
 from toolscout.index.database import rows_of
 from toolscout.index.tables import (
     CallLogRow,
@@ -20,12 +21,13 @@ from toolscout.index.tables import (
     TrajectoryRow,
     VectorRow,
 )
-from toolscout.records import Call, Server, Tool, Trajectory, entity_key
+from toolscout.records import Call, Review, Server, Tool, Trajectory, entity_key
 
 Vector = NDArray[np.float32]
 Where = list[ColumnElement[bool]]
 
 PAGE = 500
+KEY_PAGE = 20_000
 
 
 def table(model: Any) -> Table:
@@ -67,6 +69,23 @@ def tool_page(connection: Connection, after: str, server_id: str | None, reviews
     if server_id is not None:
         where.append(TOOL.c.server_id == server_id)
     return [Tool.model_validate(row) for row in _page(connection, TOOL, TOOL.c.tool_id, after, where)]
+
+
+def tool_key_page(connection: Connection, after: str) -> list[ToolKey]:
+    """The next approved tools by id, in short."""
+    columns = (TOOL.c.tool_id, TOOL.c.server_id, TOOL.c.fingerprint, TOOL.c.title, TOOL.c.changed_at)
+    query = select(*columns).where(TOOL.c.review == str(Review.APPROVED), TOOL.c.tool_id > after)
+    found = connection.execute(query.order_by(TOOL.c.tool_id).limit(KEY_PAGE))
+    return [
+        ToolKey(tool_id, server, f"{mark}\0{title or ''}\0{moment or ''}")
+        for tool_id, server, mark, title, moment in found
+    ]
+
+
+def exemplar_key_page(connection: Connection, after: str) -> list[tuple[Any, ...]]:
+    """The next exemplars by id: id, query and gold calls."""
+    query = select(EXEMPLAR.c.id, EXEMPLAR.c.query, EXEMPLAR.c.gold).where(EXEMPLAR.c.id > after)
+    return [tuple(row) for row in connection.execute(query.order_by(EXEMPLAR.c.id).limit(KEY_PAGE))]
 
 
 def exemplar_page(connection: Connection, after: str, tool_id: str | None) -> list[Call]:
