@@ -19,27 +19,9 @@ OAUTH_SECONDS = 300.0
 """A person may have to log in: so long may the start of an OAuth upstream take."""
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
-    """HTTP transport that refuses a JSON body above a limit while it arrives. Event streams are bounded per event."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport, limit: int, on_status: Callable[[int], None]) -> None:
-        self._inner = inner
-        self._limit = limit
-        self._on_status = on_status
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
-        self._on_status(response.status_code)  # the SDK's own error does not say which it was
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _BoundedStream(response.stream, self._limit)
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 class _BoundedStream(httpx2.AsyncByteStream):
+    """A body that ends in an error above a limit, while it arrives."""
+
     def __init__(self, inner: httpx2.AsyncByteStream, limit: int) -> None:
         self._inner = inner
         self._limit = limit
@@ -72,6 +54,13 @@ async def connect(
     auth = _auth(config, state)
     headers = dict(config.headers)
 
+    # A hook, not a transport of our own: with one, the client would not look for the environment's proxies.
+    async def answered(response: httpx2.Response) -> None:
+        on_status(response.status_code)  # the SDK's own error does not say which it was
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _BoundedStream(response.stream, max_bytes)  # event streams are bounded per event
+
     def client(
         headers: dict[str, str] | None = None,
         timeout: httpx2.Timeout | None = None,
@@ -81,9 +70,8 @@ async def connect(
             headers=headers,
             timeout=timeout or httpx2.Timeout(30.0, read=None),
             auth=auth,
-            transport=_Bounded(
-                httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None)), max_bytes, on_status
-            ),
+            limits=httpx2.Limits(max_connections=None),
+            event_hooks={"response": [answered]},
         )
 
     if config.transport is Transport.SSE:

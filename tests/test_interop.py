@@ -177,6 +177,29 @@ async def test_a_refused_and_an_absent_server(pool: UpstreamPool) -> None:
         await pool.call("nobody", "echo", {})
 
 
+async def test_a_remote_upstream_is_reached_through_the_environments_proxy(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readline()).decode())
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(proxy, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, address)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        config = UpstreamConfig.remote("far", "http://upstream.invalid/mcp")
+        async with UpstreamPool(settings, lambda: {"far": config}) as pool:
+            with pytest.raises(UpstreamError, match="HTTP status 403"):
+                await pool.call("far", "echo", {})
+    assert asked[0].startswith("POST http://upstream.invalid/mcp ")
+
+
 async def test_oauth_is_fastmcps_and_its_tokens_outlive_us(settings: Settings) -> None:
     from fastmcp.client.auth import OAuth
     from mcp.shared.auth import OAuthToken
