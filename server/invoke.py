@@ -122,6 +122,15 @@ class Invoker:
         except ToolscoutError as error:
             return _error(error.sentence())
 
+    def refusal(self, tool_id: str) -> ToolscoutError | None:
+        """Why a call of the tool would be refused whatever its arguments are, or None."""
+        try:
+            tool = self._tool(tool_id)
+            self._check_state(tool, self._server_of(tool.server_id))
+        except ToolscoutError as error:
+            return error
+        return None
+
     def _tool(self, tool_id: object) -> Tool:
         if not isinstance(tool_id, str) or not tool_id.strip():
             raise InvalidArguments(
@@ -171,9 +180,10 @@ class Invoker:
             )
         if state is ServerState.UNAVAILABLE:
             checked = f" (last tried {server.checked_at})" if server is not None and server.checked_at else ""
-            raise NotAllowed(
-                f"The server '{tool.server_id}' is not available{checked}.", hint="Use find_tools for another one."
-            )
+            hint = "Use find_tools (ready_only) for another one."
+            if server is not None and (command := install_command(server.install)):
+                hint += f" Or a person can try to add it ({command}): toolscout add {shlex.quote(tool.server_id)}"
+            raise NotAllowed(f"The server '{tool.server_id}' is not available{checked}.", hint=hint)
         raise _not_installed(tool.server_id, server)
 
     def _dry_run(self, tool: Tool, arguments: JsonObject) -> JsonObject:

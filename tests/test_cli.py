@@ -386,6 +386,7 @@ def test_import_takes_over_a_clients_servers(
     assert "clock: 2 tools" in captured.out
     assert "failing: configured, but" in captured.out
     assert "GITHUB_TOKEN" in captured.err
+    assert f"--project . includes them): {project / '.cursor' / 'mcp.json'}" in captured.err
     assert set(entries(home)) == {"clock", "failing"}  # with --yes alone, a project's file is not trusted
     assert token not in (home / "mcp.json").read_text()
     assert execute(["import", "emacs"]) == 3
@@ -453,6 +454,8 @@ def test_a_catalogue_goes_in_and_out(home: Path, tmp_path: Path, capsys: Capture
     assert execute(["find", "weather forecast for a city", "--json"]) == 0
     (found,) = data(capsys)["tools"]
     assert (found["tool_id"], found["state"]) == ("acme/weather/forecast", "needs_install")
+    assert execute(["invoke", "acme/weather/forecast", "{}"]) == 3
+    assert "not installed here" in capsys.readouterr().err
     assert execute(["catalog", "export", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out").is_dir()
     capsys.readouterr()
@@ -467,6 +470,14 @@ def test_a_catalogue_goes_in_and_out(home: Path, tmp_path: Path, capsys: Capture
     assert execute(["catalog", "import", str(tmp_path / "absent")]) == 3
     assert execute(["index", "build", "--json"]) == 0
     assert "tools" in capsys.readouterr().out
+
+    down = tmp_path / "down"
+    down.mkdir()
+    (down / "servers.jsonl").write_text(json.dumps({"server_id": "down", "name": "down", "state": "unavailable"}))
+    (down / "tools.jsonl").write_text(json.dumps({"tool_id": "down/dig", "server_id": "down", "name": "dig"}))
+    assert execute(["catalog", "import", str(down)]) == 0
+    assert execute(["invoke", "down/dig", "{}"]) == 7
+    assert "not available" in capsys.readouterr().err
 
 
 def test_a_catalogue_without_an_index_is_not_called_empty(

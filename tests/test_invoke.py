@@ -39,7 +39,7 @@ class World:
     def __init__(self, settings: Settings) -> None:
         names = ("fail", "hang", "crash", "big", "nope", "progress", "bad", "meta")
         tools = [tool("tiny/echo", ECHO), *(tool(f"tiny/{n}") for n in names)]
-        tools += [tool("gone/x"), tool("far/x"), tool("keyed/x"), tool("down/x"), tool("bad/x"), tool("ghost/x")]
+        tools += [tool(f"{server}/x") for server in ("gone", "far", "keyed", "down", "maybe", "bad", "ghost")]
         tools += [tool("tiny/changed", review=Review.CHANGED), tool("tiny/blocked", review=Review.BLOCKED)]
         tools += [tool("wants/echo"), tool("revived/echo", ECHO)]
         self.tools = {t.tool_id: t for t in tools}
@@ -51,6 +51,7 @@ class World:
             Server(server_id="gone", state=ServerState.READY, install=Install(registry="pypi", package="gone")),
             Server(server_id="keyed", state=ServerState.NEEDS_KEY, install=keyed),
             Server(server_id="down", state=ServerState.UNAVAILABLE, checked_at="2026-01-01"),
+            Server(server_id="maybe", state=ServerState.UNAVAILABLE, install=Install(registry="pypi", package="maybe")),
             Server(server_id="bad", state=ServerState.QUARANTINED),
             Server(server_id="wants", state=ServerState.NEEDS_KEY),
             Server(server_id="revived", state=ServerState.UNAVAILABLE),
@@ -151,7 +152,8 @@ async def _raw(world: World, tool_id: Any) -> tuple[bool, str]:
         ("gone/x", ["not installed here", "uvx gone", "toolscout add gone"]),
         ("ghost/x", ["not installed here", "toolscout add ghost"]),
         ("keyed/x", ["needs K1", "K1 (from the site)", "toolscout add keyed"]),
-        ("down/x", ["not available (last tried 2026-01-01)", "find_tools"]),
+        ("down/x", ["not available (last tried 2026-01-01)", "find_tools (ready_only) for another one."]),
+        ("maybe/x", ["not available", "add it (uvx maybe): toolscout add maybe"]),
         ("bad/x", ["quarantined", "toolscout review bad"]),
         ("tiny/changed", ["has changed since it was approved", "toolscout review tiny"]),
         ("tiny/blocked", ["blocked"]),

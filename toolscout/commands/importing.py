@@ -55,6 +55,8 @@ def import_servers(
         return
     if not as_json:
         _show_plan(plan)
+    if wary and not as_json and (left := _project_files()):
+        note(f"Left out, as project files may be somebody else's (--project . includes them): {', '.join(left)}")
     if dry_run:
         return
     listed: dict[str, Any] = {}
@@ -70,6 +72,15 @@ def import_servers(
         emit(_plan_json(plan) | {"listed": listed})
     elif listed:
         show_listed(listed)
+
+
+def _project_files() -> list[str]:
+    """Project-level configurations of the current folder that hold servers."""
+    from toolscout.server.clients.importing import read_sources
+    from toolscout.server.clients.known import Machine
+
+    entries = read_sources((), Machine(project=Path.cwd())).entries
+    return sorted({str(entry.path) for entry in entries if entry.scope == "project"})
 
 
 def _show_plan(plan: ImportPlan) -> None:

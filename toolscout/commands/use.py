@@ -136,7 +136,8 @@ def invoke(
 ) -> None:
     """Call a tool. Its answer goes to stdout, an error to stderr.
 
-    Exits with 3 for an unknown tool, 4 for wrong arguments, 5 if the tool or its server fails.
+    Exits with 3 for a tool that is unknown or not installed, 4 for wrong arguments, 5 if the tool or its server fails,
+    7 if it may not be called: it is quarantined, or its server needs a key or is not available.
     """
     given = read_arguments(arguments)
 
@@ -161,11 +162,13 @@ def invoke(
 
 
 async def _exit_code(engine: Engine, result: Any, tool_id: str, arguments: Any) -> int:
-    """Whose fault an error result is: an unknown tool, wrong arguments, or the tool itself."""
+    """Whose fault an error result is: an unknown or refused tool, wrong arguments, or the tool itself."""
     if not getattr(result, "is_error", False):
         return 0
     if not engine.knows(tool_id):
         return NotFound.exit_code
+    if refusal := engine.invoker.refusal(tool_id):
+        return refusal.exit_code
     from toolscout.validation import unwrap_envelope, validate
 
     tool = (await engine.index()).get_tool(tool_id)
