@@ -94,7 +94,7 @@ class Engine:
         if self._caller is not None:
             await self._caller.close()
         await asyncio.to_thread(self.journal.close)
-        self._work.shutdown(wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._work.shutdown, wait=True, cancel_futures=True)
         if self._index is not None:
             self._index.close()
         if self._catalogue is not None:
@@ -328,10 +328,25 @@ class Engine:
         return change
 
     async def reindex(self, progress: Callable[[str, int, int], None] | None = None) -> None:
-        """Bring the index up to date with the catalogue; only new texts are embedded."""
+        """Bring the index up to date with the catalogue; only new texts are embedded.
+
+        Cancelled, it stops after the texts at hand; what is embedded by then is kept for the next time.
+        """
         from toolscout.index.build import build_index
 
-        await self._run(lambda: build_index(self.catalogue, self.settings, progress=progress))
+        cancelled = threading.Event()
+
+        def tick(what: str, done: int, total: int) -> None:
+            if cancelled.is_set():
+                raise asyncio.CancelledError
+            if progress is not None:
+                progress(what, done, total)
+
+        try:
+            await self._run(lambda: build_index(self.catalogue, self.settings, progress=tick))
+        except asyncio.CancelledError:
+            cancelled.set()  # the thread does not notice by itself, and closing waits for it
+            raise
         await self._reopen()
 
     def state_of(self, server: Server | None, server_id: str) -> ServerState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from dataclasses import replace
@@ -85,3 +86,29 @@ async def test_a_file_that_was_broken_at_the_start_counts_once_it_is_mended(sett
         answer = await engine.search("echo a text", limit=1)
         assert engine.is_loaded and "1 tools" in engine.behind
         assert [h.tool_id for h in [*answer.hits, *answer.nearest]] == ["a/echo"]
+
+
+async def test_a_cancelled_reindex_stops_soon_and_keeps_what_it_has(settings: Settings) -> None:
+    tools = [
+        Tool(tool_id=f"a/t{n}", server_id="a", name=f"t{n}", description=f"Paint the fence number {n}.")
+        for n in range(600)
+    ]
+    with Catalogue(settings.database_url) as catalogue:
+        catalogue.put_server(Server(server_id="a"), tools)
+    told: list[tuple[str, int, int]] = []
+    async with Engine(settings) as engine:
+        work: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+
+        def progress(what: str, done: int, total: int) -> None:
+            told.append((what, done, total))
+            if 0 < done < total:
+                loop.call_soon_threadsafe(work[0].cancel)
+
+        work.append(asyncio.create_task(engine.reindex(progress)))
+        with pytest.raises(asyncio.CancelledError):
+            await work[0]
+    what, done, total = told[-1]
+    assert 0 < done < total, f"{what} went on to the end"
+    with Catalogue(settings.database_url) as catalogue:
+        assert catalogue.stats()["vectors"]["total"] >= 256
