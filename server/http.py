@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
 from typing import TYPE_CHECKING, Any
 
 from toolscout import __version__
-from toolscout.errors import BadInput, NotAllowed
+from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 
 if TYPE_CHECKING:
     from fastmcp.server.auth import AuthProvider
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from toolscout.settings import Settings
 
 PATH = "/mcp"
+_HEALTH_WAITS_SECONDS = 1.0
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -129,6 +132,9 @@ def _health(engine: Engine) -> Any:
     from starlette.responses import JSONResponse, Response
 
     async def health(request: Request) -> Response:
+        # It also tries again what failed: behind a balancer no other request comes until this one says 200.
+        with contextlib.suppress(TimeoutError, ToolscoutError):
+            await asyncio.wait_for(engine.loaded(), _HEALTH_WAITS_SECONDS)
         body = {"status": "ok" if engine.is_loaded else "starting", "version": __version__}
         return JSONResponse(body, status_code=200 if engine.is_loaded else 503)
 

@@ -13,6 +13,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
 from toolscout.errors import BadInput, NotAllowed
+from toolscout.records import Server, Tool
 from toolscout.server.engine import Engine
 from toolscout.server.http import is_loopback, make_http_app, parse_address
 from toolscout.settings import Settings
@@ -84,12 +85,27 @@ async def test_a_bearer_token_is_required_when_one_is_set(settings: Settings) ->
 async def test_a_health_check_on_loopback_passes_whatever_hosts_are_allowed(settings: Settings) -> None:
     settings.allowed_hosts = ["tools.example.com"]
     settings.auth_token = "right-token"
-    application = make_http_app(Engine(settings), settings, "0.0.0.0")
-    transport = httpx.ASGITransport(application)
+    engine = Engine(settings)
+    transport = httpx.ASGITransport(make_http_app(engine, settings, "0.0.0.0"))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
-        assert (await http.get("/health")).status_code == 503  # alive, and nothing is loaded: no lifespan ran
-        assert (await http.get("/health", headers={"host": "tools.example.com"})).status_code == 503
+        assert (await http.get("/health")).status_code == 200
+        assert (await http.get("/health", headers={"host": "tools.example.com"})).status_code == 200
         assert (await http.get("/health", headers={"host": "evil.example"})).status_code == 421
+    await engine.close()
+
+
+async def test_health_tries_again_what_failed(settings: Settings) -> None:
+    async with Engine(settings) as first:
+        first.catalogue.put_server(Server(server_id="a"), [Tool(tool_id="a/b", server_id="a", name="b")])
+        await first.reindex()
+    settings.servers_file.write_text('{"mcpServers": ')
+    engine = Engine(settings)
+    transport = httpx.ASGITransport(make_http_app(engine, settings, "127.0.0.1"))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
+        assert (await http.get("/health")).status_code == 503
+        settings.servers_file.write_text("{}")
+        assert (await http.get("/health")).status_code == 200
+    await engine.close()
 
 
 def test_beyond_loopback_needs_authentication(settings: Settings) -> None:
