@@ -18,7 +18,7 @@ USER toolscout
 VOLUME /data
 EXPOSE 8080
 # Beyond loopback a token is required: docker run -e TOOLSCOUT_AUTH_TOKEN=... -p 8080:8080 toolscout
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
+HEALTHCHECK --interval=30s --timeout=5s --start-period=180s \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/health', timeout=4)"]
 ENTRYPOINT ["toolscout"]
 CMD ["serve", "--http", "0.0.0.0:8080"]

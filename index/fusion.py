@@ -40,6 +40,10 @@ SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name")
 SHAPE = ("tool", "server", "coverage", "pool")
 
 
+FAVOUR = 0.15
+"""Score that a tool gains because it can be called at once. A prior, not fitted: it decides between near equals."""
+
+
 @dataclass(frozen=True)
 class SearchParams:
     """All fitted numbers of the search. ``signals`` weighs ``SIGNALS``; ``shape`` weighs ``SHAPE`` and ``bias`` is the

@@ -74,6 +74,9 @@ class Filters:
     states: frozenset[str] | None = None
     among: frozenset[str] | None = None
 
+    def __bool__(self) -> bool:
+        return self != Filters()
+
 
 @dataclass
 class Hit:
@@ -272,12 +275,14 @@ class SearchIndex:
         exemplars: int = 0,
         dynamic: bool = True,
         abstain: bool = True,
+        favour: frozenset[str] = frozenset(),
     ) -> Answer:
         """Tools that serve the query, or the structured requests, or both; best first.
 
         Several requests share ``limit`` evenly, each gets one tool at least. With ``dynamic`` the answer is shorter
         when one tool stands clear of the rest, and up to twice ``limit`` long when scores are tied. ``exemplars`` is
         how many worked calls each hit brings along. ``abstain=False`` offers the best even if nothing seems to fit.
+        Tools of the servers ``favour`` (ids, those that can be called at once) win over others about as good.
 
         Raises BadInput for an empty query, a limit out of range, or a filter that names nothing.
         """
@@ -287,7 +292,8 @@ class SearchIndex:
         asks = self._asks(query, requests)
         allowed = self._allowed(filters)
         depth = max(2 * limit, NEAREST)
-        rankings = [self.rank(ask, allowed, depth) for ask in asks]
+        favoured = self._of_servers(favour)[self.tool_servers] if favour else None
+        rankings = [self.rank(ask, allowed, depth, favoured) for ask in asks]
         best = max((r.probability for r in rankings), default=0.0)
         fitting = [r for r in rankings if len(r.rows) and (not abstain or r.probability >= self.params.threshold)]
         if not fitting:
@@ -315,11 +321,19 @@ class SearchIndex:
         vectors = self.encoder.encode(texts, kind="query")
         return Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)))
 
-    def rank(self, ask: Ask, allowed: npt.NDArray[np.bool_] | None, depth: int) -> Ranking:
+    def rank(
+        self,
+        ask: Ask,
+        allowed: npt.NDArray[np.bool_] | None,
+        depth: int,
+        favoured: npt.NDArray[np.bool_] | None = None,
+    ) -> Ranking:
         """The ``depth`` best candidates of one request among the rows that are ``allowed`` (None: all)."""
         rows = self._candidates(ask, allowed)
         signals = self.signals(ask, rows)
         scores = fusion.fuse(signals, self.params)
+        if favoured is not None:
+            scores = scores + fusion.FAVOUR * (favoured if rows is None else favoured[rows])
         top = np.argpartition(-scores, depth)[:depth] if len(scores) > depth else np.arange(len(scores))
         top = top[np.argsort(-scores[top], kind="stable")]
         kept = {name: values[top] for name, values in signals.items()}
@@ -345,7 +359,7 @@ class SearchIndex:
 
     def _allowed(self, filters: Filters | None) -> npt.NDArray[np.bool_] | None:
         """Which rows the filters let through; None for all."""
-        if filters is None or filters == Filters():
+        if not filters:
             return None
         servers = np.ones(self.meta.servers, dtype=np.bool_)
         if filters.servers is not None:
@@ -357,12 +371,16 @@ class SearchIndex:
             codes = [i for i, s in enumerate(STATES) if s in filters.states]
             servers &= np.isin(self._arrays["server.states"], codes)
         if filters.among is not None:
-            ids = np.array([id_hash(server_id) for server_id in filters.among], dtype=np.uint64)
-            servers &= np.isin(self._arrays["server.ids"], ids)
+            servers &= self._of_servers(filters.among)
         allowed: npt.NDArray[np.bool_] = servers[self.tool_servers]
         if filters.read_only:
             allowed &= self._arrays["tool.read_only"] == 1
         return allowed
+
+    def _of_servers(self, server_ids: frozenset[str]) -> npt.NDArray[np.bool_]:
+        """Which servers have one of these ids; ids that are not here count for nothing."""
+        ids = np.array([id_hash(server_id) for server_id in server_ids], dtype=np.uint64)
+        return np.isin(self._arrays["server.ids"], ids)
 
     def _named(self, names: frozenset[str]) -> npt.NDArray[np.bool_]:
         """Servers of these ids or names: bool [servers]. An exact id wins over servers of that name."""

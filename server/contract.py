@@ -27,7 +27,7 @@ FIND_INPUT: dict[str, Any] = {
     "properties": {
         "query": {
             "type": "string",
-            "description": "What you want to do, in plain words; one operation a query. Any language.",
+            "description": "What you want to do, in plain words; one operation a query. English finds most.",
         },
         "requests": {
             "type": "array",
@@ -155,7 +155,8 @@ SUGGEST_OUTPUT: dict[str, Any] = {
                     "tool_id": {"type": "string"},
                     "arguments": {"type": "object"},
                     "confidence": {"type": "number"},
-                    "ready": {"type": "boolean", "description": "True: the arguments validate, invoke it as it is."},
+                    "ready": {"type": "boolean", "description": "True: the arguments are whole and validate."},
+                    "state": {"type": "string", "enum": _STATES, "description": "Whether its server can be called."},
                     "missing": {
                         "type": "array",
                         "items": {"type": "string"},

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from toolscout.index.catalogue import Catalogue, Change
     from toolscout.index.search import Answer, SearchIndex
     from toolscout.server.caller import Caller
+    from toolscout.server.config import UpstreamConfig
     from toolscout.server.invoke import Invoker
     from toolscout.server.pool import UpstreamPool
     from toolscout.settings import Settings
@@ -42,6 +43,7 @@ T = TypeVar("T")
 # Of a server that is configured here; what was learnt elsewhere about installing it does not count then.
 _CALLABLE = frozenset({ServerState.READY, ServerState.NEEDS_INSTALL, ServerState.UNAVAILABLE})
 _NAMES_SHOWN = 8
+_NAME_LENGTH = 24
 _POINTER_CHECK_SECONDS = 1.0
 _LOAD_SECONDS = 45.0
 _LISTED_AT_ONCE = 4
@@ -69,6 +71,8 @@ class Engine:
         self._index: SearchIndex | None = None
         self._pointer: tuple[int, int] | None = None
         self._pointer_checked = 0.0
+        self._configured: Mapping[str, UpstreamConfig] | None = None
+        self._unreadable = ""
         self._pool: UpstreamPool | None = None
         self._invoker: Invoker | None = None
         self._caller: Caller | None = None
@@ -107,13 +111,26 @@ class Engine:
         """The catalogue, opened at first use (its import alone takes a second on a small machine)."""
         return self._open_catalogue()
 
+    def configured(self) -> Mapping[str, UpstreamConfig]:
+        """The configured upstreams. While the file cannot be read, as in the middle of an edit, the last good ones."""
+        try:
+            self._configured = self.servers.load()
+            self._unreadable = ""
+        except BadInput as error:
+            if str(error) != self._unreadable:
+                logger.warning("%s The servers that were read before stay in use.", error)
+                self._unreadable = str(error)
+            if self._configured is None:
+                raise
+        return self._configured
+
     @property
     def pool(self) -> UpstreamPool:
         """The upstream pool; no process is started before the first call needs one."""
         if self._pool is None:
             from toolscout.server.pool import UpstreamPool
 
-            self._pool = UpstreamPool(self.settings, self.servers.load, on_tools_changed=self._tools_changed)
+            self._pool = UpstreamPool(self.settings, self.configured, on_tools_changed=self._tools_changed)
         return self._pool
 
     @property
@@ -242,7 +259,15 @@ class Engine:
         )
         wanted = [ToolRequest(server=r.get("server", ""), tool=r["tool"]) for r in requests]
         return await self._run(
-            partial(index.find, query, requests=wanted, limit=limit, filters=filters, exemplars=exemplars)
+            partial(
+                index.find,
+                query,
+                requests=wanted,
+                limit=limit,
+                filters=filters,
+                exemplars=exemplars,
+                favour=frozenset(self._enabled()),
+            )
         )
 
     async def suggest_call(
@@ -272,6 +297,9 @@ class Engine:
             candidates = [Candidate(tool=hit.tool, score=hit.score, exemplars=hit.exemplars) for hit in answer.hits]
         suggestion = await self.caller.suggest(task, candidates, context=context, steps=steps)
         shaped = suggestion.to_answer({c.tool.tool_id: c.tool for c in candidates})
+        for call in shaped["calls"]:
+            server_id = next(c.tool.server_id for c in candidates if c.tool.tool_id == call["tool_id"])
+            call["state"] = str(self.state_of((await self.index()).get_server(server_id), server_id))
         first = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
         self.journal.note("suggest", task, first, "abstained" if shaped["abstained"] else "ok", started)
         return shaped
@@ -354,7 +382,7 @@ class Engine:
         state = server.state if server is not None else ServerState.UNAVAILABLE
         if state not in _CALLABLE:
             return state
-        config = self.servers.load().get(server_id)
+        config = self.configured().get(server_id)
         if config is not None:
             return ServerState.UNAVAILABLE if config.disabled else ServerState.READY
         return ServerState.NEEDS_INSTALL if state is ServerState.READY else state
@@ -422,7 +450,7 @@ class Engine:
         return [name for name in self._enabled() if known is None or known.get_server(name) is None]
 
     def _enabled(self) -> list[str]:
-        return [name for name, config in self.servers.load().items() if not config.disabled]
+        return [name for name, config in self.configured().items() if not config.disabled]
 
     async def _list_all(self, names: Sequence[str]) -> None:
         """List servers' tools, a few at a time, and index them; one that fails is left for `doctor` to explain."""
@@ -473,11 +501,10 @@ class Engine:
             self._index, self._pointer, self.behind = fresh, pointer, behind
 
     def _names(self, index: SearchIndex) -> list[str]:
-        configured = [name for name in self.servers.load() if index.get_server(name) is not None]
-        if len(configured) >= _NAMES_SHOWN:
-            return configured[:_NAMES_SHOWN]
-        others = [name for name in index.largest_servers(_NAMES_SHOWN) if name not in configured]
-        return (configured + others)[:_NAMES_SHOWN]
+        """A few servers by the names people know them by: the configured ones first, then the largest."""
+        configured = [name for name in self.configured() if index.get_server(name) is not None]
+        ids = configured + index.largest_servers(_NAMES_SHOWN)
+        return list(dict.fromkeys(server_id.rsplit("/", 1)[-1][:_NAME_LENGTH] for server_id in ids))[:_NAMES_SHOWN]
 
     def _tool(self, tool_id: str) -> Tool | None:
         return self._index.get_tool(tool_id) if self._index is not None else None

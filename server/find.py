@@ -21,7 +21,10 @@ ADVICE_FILTERED = (
     "None of the tools that pass the filters ({filters}) does this. "
     "Ask once more without them, to see what else is here."
 )
+ADVICE_UNAVAILABLE = "unavailable: its server is not configured here and did not answer when it was last checked."
 ADVICE_INSTALL = "needs_install: invoke it to read how its server is added, or ask the user to run that command."
+
+_ADVICE = {ServerState.NEEDS_INSTALL: ADVICE_INSTALL, ServerState.UNAVAILABLE: ADVICE_UNAVAILABLE}
 
 
 def compact_answer(
@@ -41,8 +44,8 @@ def compact_answer(
         shaped["advice"] = advice or ADVICE_NO_MATCH
     elif advice:
         shaped["advice"] = advice
-    elif shaped["tools"] and shaped["tools"][0]["state"] == ServerState.NEEDS_INSTALL:
-        shaped["advice"] = ADVICE_INSTALL
+    elif shaped["tools"] and shaped["tools"][0]["state"] in _ADVICE:
+        shaped["advice"] = _ADVICE[shaped["tools"][0]["state"]]
     return shaped
 
 

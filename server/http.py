@@ -12,11 +12,17 @@ from toolscout import __version__
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from fastmcp.server.auth import AuthProvider
     from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
 
     from toolscout.server.engine import Engine
     from toolscout.settings import Settings
+
+    Page = Callable[[Request], Awaitable[Response]]
 
 PATH = "/mcp"
 _HEALTH_WAITS_SECONDS = 1.0
@@ -73,7 +79,7 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     metrics = Metrics(engine)
     app.on_call = metrics.observe
     app.fastmcp.custom_route("/health", methods=["GET"])(_health(engine))
-    app.fastmcp.custom_route("/metrics", methods=["GET"])(metrics.page)
+    app.fastmcp.custom_route("/metrics", methods=["GET"])(_guarded(metrics.page, auth))
     application = app.fastmcp.http_app(
         path=PATH,
         stateless_http=True,
@@ -92,6 +98,19 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
 
     application.router.lifespan_context = with_engine
     return application
+
+
+def _guarded(page: Page, auth: AuthProvider | None) -> Page:
+    """``page`` for those who bring the token, if one is required; FastMCP guards only its own path."""
+    from starlette.responses import PlainTextResponse
+
+    async def guarded(request: Request) -> Response:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if auth is not None and (scheme.lower() != "bearer" or await auth.verify_token(token) is None):
+            return PlainTextResponse("a bearer token is required", 401, {"www-authenticate": "Bearer"})
+        return await page(request)
+
+    return guarded
 
 
 def make_auth(settings: Settings) -> AuthProvider | None:
@@ -127,9 +146,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _health(engine: Engine) -> Any:
-    from starlette.requests import Request
-    from starlette.responses import JSONResponse, Response
+def _health(engine: Engine) -> Page:
+    from starlette.responses import JSONResponse
 
     async def health(request: Request) -> Response:
         # It also tries again what failed: behind a balancer no other request comes until this one says 200.

@@ -20,7 +20,7 @@ OAUTH_SECONDS = 300.0
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """A body that ends in an error above a limit, while it arrives."""
+    """A body that ends in an error above a limit, while it arrives; with limit 0, at once."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, limit: int) -> None:
         self._inner = inner
@@ -32,7 +32,8 @@ class _BoundedStream(httpx2.AsyncByteStream):
             total += len(chunk)
             if total > self._limit:
                 # StreamError is what the SDK turns into an error of this one request.
-                raise BodyTooLarge(f"answer larger than {self._limit} bytes")
+                size = f"larger than {self._limit} bytes" if self._limit else "compressed, which was not asked for"
+                raise BodyTooLarge(f"answer {size}")
             yield chunk
 
     async def aclose(self) -> None:
@@ -52,14 +53,18 @@ async def connect(
     ``on_status`` is told the HTTP status of every answer.
     """
     auth = _auth(config, state)
-    headers = dict(config.headers)
+    headers = {"accept-encoding": "identity", **config.headers}
 
     # A hook, not a transport of our own: with one, the client would not look for the environment's proxies.
     async def answered(response: httpx2.Response) -> None:
         on_status(response.status_code)  # the SDK's own error does not say which it was
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _BoundedStream(response.stream, max_bytes)  # event streams are bounded per event
+            # A compressed body's size says nothing about what it becomes, and none was asked for.
+            compressed = response.headers.get("content-encoding", "identity").lower() != "identity"
+            response.stream = _BoundedStream(
+                response.stream, 0 if compressed else max_bytes
+            )  # event streams are bounded per event
 
     def client(
         headers: dict[str, str] | None = None,

@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolscout.server import face
@@ -26,11 +27,11 @@ MAX_LINE = 64 * 1024 * 1024
 """Longest message accepted on stdin, in bytes."""
 
 
-def run_stdio(home: str | None = None) -> None:
+def run_stdio() -> None:
     """Serve one client on stdin and stdout until it closes them."""
     fd_in, fd_out = _claim_standard_streams()
     loaded: list[Any] = []
-    answers = face.load(_home(home))
+    answers = face.load(_home())
     handover = hold(answers, lambda: loaded.append(_load()), fd_in, fd_out)
     if handover.error is not None:
         raise handover.error
@@ -41,11 +42,9 @@ def run_stdio(home: str | None = None) -> None:
     asyncio.run(serve(settings, handover, json.dumps(answers), fd_in, fd_out))
 
 
-def _home(home: str | None) -> Any:
+def _home() -> Path:
     """The home folder without the settings machinery, whose import costs more than the gate may take."""
-    from pathlib import Path
-
-    if home or (home := os.environ.get("TOOLSCOUT_HOME")):
+    if home := os.environ.get("TOOLSCOUT_HOME"):
         return Path(home).expanduser()
     from platformdirs import user_data_path
 

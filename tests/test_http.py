@@ -77,6 +77,9 @@ async def test_a_bearer_token_is_required_when_one_is_set(settings: Settings) ->
         assert (await http.post(f"{url}/mcp", json={}, headers=HEADERS)).status_code == 401
         wrong = {**HEADERS, "authorization": "Bearer wrong-token"}
         assert (await http.post(f"{url}/mcp", json={}, headers=wrong)).status_code == 401
+        assert (await http.get(f"{url}/metrics")).status_code == 401
+        assert (await http.get(f"{url}/metrics", headers={"authorization": "Bearer right-token"})).status_code == 200
+        assert (await http.get(f"{url}/health")).status_code == 200
         transport = StreamableHttpTransport(f"{url}/mcp", auth="right-token")
         async with Client(transport, mode="auto") as client:
             assert len(await client.list_tools()) == 3

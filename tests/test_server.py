@@ -344,3 +344,27 @@ def test_structured_content_that_the_older_era_cannot_carry_goes_as_text(value: 
     assert for_the_older_era(told) == {"content": told["content"]}
     plain = {"content": [], "structuredContent": {"a": 1}}
     assert for_the_older_era(plain) is plain
+
+
+async def test_of_near_equals_the_one_that_can_be_called_wins(settings: Settings) -> None:
+    ServersFile(settings.servers_file).add(UpstreamConfig.stdio("mine", sys.executable, [str(TINY)]))
+    with Catalogue(settings.database_url) as catalogue:
+        for server_id in ("aaa", "mine", "zzz"):
+            twin = WEATHER.model_copy(update={"tool_id": f"{server_id}/get_forecast", "server_id": server_id})
+            catalogue.put_server(Server(server_id=server_id, name="Weather"), [twin])
+    async with Engine(settings) as engine:
+        await engine.reindex()
+        found = await engine.find_tools("weather forecast of a city")
+        suggested = await engine.suggest_call("weather forecast for Rome", ["zzz/get_forecast"])
+    assert found["tools"][0]["tool_id"] == "mine/get_forecast"
+    assert suggested["calls"][0]["state"] == "needs_install"
+    assert validate(suggested, SUGGEST_OUTPUT) == []
+
+
+async def test_a_half_written_configuration_keeps_the_servers_that_were_read_before(ready: Settings) -> None:
+    async with Engine(ready) as engine:
+        assert not (await engine.invoke_raw("tiny/echo", {"text": "x"})).get("isError")
+        whole = ready.servers_file.read_text()
+        ready.servers_file.write_text(whole[: len(whole) // 2])
+        assert not (await engine.invoke_raw("tiny/echo", {"text": "x"})).get("isError")
+        assert (await engine.find_tools("echo"))["tools"]

@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     """Register the starter set of keyless servers when nothing is configured."""
 
     trust_imports: bool = True
-    """Tools of servers the user adds are approved at once; later changes to them are not."""
+    """Tools of servers the user adds are approved at once, adding them being the approval; later changes are not."""
 
     @field_validator("home")
     @classmethod
