@@ -17,6 +17,7 @@ ENV PATH="/opt/toolscout/bin:$PATH" TOOLSCOUT_HOME=/data PYTHONUNBUFFERED=1
 USER toolscout
 VOLUME /data
 EXPOSE 8080
+# No model is in the image; one goes into the volume: docker run --rm -v toolscout:/data toolscout model pull smollm2-135m
 # Beyond loopback a token is required: docker run -e TOOLSCOUT_AUTH_TOKEN=... -p 8080:8080 toolscout
 HEALTHCHECK --interval=30s --timeout=5s --start-period=180s \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/health', timeout=4)"]

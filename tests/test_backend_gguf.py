@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import urllib.error
@@ -18,7 +19,7 @@ from toolscout.server.backends import ContextOverflow, make_backend
 from toolscout.server.backends.gguf import GgufBackend, free_cores
 from toolscout.server.choice import choice_probabilities
 from toolscout.server.constrain import arguments_grammar, choice_grammar
-from toolscout.server.models import packaged_model
+from toolscout.server.models import InstalledModel
 from toolscout.settings import Settings
 
 ASK = [
@@ -27,15 +28,9 @@ ASK = [
 ]
 
 
-def weights() -> Path:
-    model = packaged_model()
-    assert model is not None, "the extra `test` brings it"
-    return model.path
-
-
 @pytest.fixture(scope="module")
-def model() -> Iterator[GgufBackend]:
-    backend = GgufBackend(weights(), threads=1, context=1024)
+def model(smollm2: Path) -> Iterator[GgufBackend]:
+    backend = GgufBackend(smollm2, threads=1, context=1024)
     yield backend
     asyncio.run(backend.close())
 
@@ -105,20 +100,21 @@ async def test_its_port_is_shut_to_strangers(model: GgufBackend) -> None:
         assert caught.value.code in (401, 404, 501)
 
 
-async def test_a_missing_and_a_damaged_file_are_clear_errors(tmp_path: Path) -> None:
+async def test_a_missing_and_a_damaged_file_are_clear_errors(tmp_path: Path, smollm2: Path) -> None:
     gone = GgufBackend(tmp_path / "gone.gguf")
     with pytest.raises(ModelError, match="is gone"):
         await gone.generate(ASK)
     await gone.close()
     damaged = tmp_path / "damaged.gguf"
-    damaged.write_bytes(weights().read_bytes()[:100_000])
+    damaged.write_bytes(await asyncio.to_thread(smollm2.read_bytes))
+    os.truncate(damaged, 100_000)
     backend = GgufBackend(damaged)
     with pytest.raises(ModelError, match="cannot be loaded"):
         await backend.generate(ASK)
     await backend.close()
 
 
-def test_nothing_reaches_stdout_which_belongs_to_the_protocol(tmp_path: Path) -> None:
+def test_nothing_reaches_stdout_which_belongs_to_the_protocol(tmp_path: Path, smollm2: Path) -> None:
     script = """
 import asyncio, sys
 from pathlib import Path
@@ -137,14 +133,16 @@ asyncio.run(main())
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(b"GGUF" + bytes(1000))
     done = subprocess.run(
-        [sys.executable, "-c", script, str(weights()), str(damaged)], capture_output=True, timeout=240, text=True
+        [sys.executable, "-c", script, str(smollm2), str(damaged)], capture_output=True, timeout=240, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout == ""
     assert done.stderr.count("ModelError") == 4, "one broken grammar, three requests to a broken file"
 
 
-def test_the_packaged_model_is_the_default_and_loads_lazily(settings: Settings) -> None:
+def test_an_installed_known_model_is_the_default_and_loads_lazily(
+    settings: Settings, small_model: InstalledModel
+) -> None:
     backend = make_backend(settings)
     assert isinstance(backend, GgufBackend) and backend.name == "smollm2-135m" and backend._server is None
 

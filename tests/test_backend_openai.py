@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from toolscout.server.backends import ContextOverflow, make_backend
 from toolscout.server.backends.openai import OpenAIBackend
 from toolscout.server.caller import Caller, Candidate
 from toolscout.server.constrain import choice_schema, parse_answer
-from toolscout.server.models import packaged_model
 from toolscout.settings import Settings
 from toolscout.validation import validate
 
@@ -118,13 +118,11 @@ def obeying(schema: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def llama() -> Iterator[str]:
+def llama(smollm2: Path) -> Iterator[str]:
     import xllamacpp
 
-    model = packaged_model()
-    assert model is not None, "the extra `test` brings it"
     params = xllamacpp.CommonParams()
-    params.model.path = str(model.path)
+    params.model.path = str(smollm2)
     params.n_ctx, params.n_parallel, params.verbosity, params.warmup = 2048, 1, -1, False
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.api_keys = ["sesame"]

