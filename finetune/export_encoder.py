@@ -361,6 +361,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--per-tensor", action="store_true", help="one scale a matrix instead of one a column")
     parser.add_argument("--full-range", action="store_true", help="8-bit weights: saturate on AVX2 without VNNI")
     parser.add_argument("--texts", type=Path, help="texts for the parity check, one a line")
+    parser.add_argument("--min-parity", type=float, default=0.98, help="least mean cosine with PyTorch's embeddings")
     args = parser.parse_args(argv)
     texts = PARITY_TEXTS
     if args.texts:
@@ -378,6 +379,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         per_channel=not args.per_tensor,
         reduce_range=not args.full_range,
         texts=texts,
+        min_parity=args.min_parity,
     )
     size = sum(f.stat().st_size for f in args.out.iterdir())
     print(

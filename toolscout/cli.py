@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from toolscout.commands import catalog, connecting, health, importing, listing, models, servers, use
+from toolscout.commands import catalog, connecting, health, importing, listing, models, servers, training, use
 from toolscout.errors import BadInput, ToolscoutError
 
 HELP = """Toolscout: the one MCP server that finds, writes and makes the calls to all the others."""
@@ -70,6 +70,7 @@ for _name, _command, _short in (
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(catalog.index_app, name="index")
 app.add_typer(models.app, name="model")
+app.add_typer(training.app, name="train")
 
 
 @app.command("eval", short_help="Measure: retrieval, calls.", context_settings={"help_option_names": []})

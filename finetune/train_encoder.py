@@ -1,0 +1,524 @@
+"""Contrastive fine-tuning of a sentence encoder on requests and their tools (sentence-transformers).
+
+    toolscout train encoder --calls train.jsonl.gz --tools tools.jsonl.gz --servers servers.jsonl.gz \\
+        --base BASE_FOLDER --out RUN_FOLDER --dev dev.jsonl.gz
+
+The run folder:
+
+    run.json        what decides the run: options, hashes of the files and of the base
+    rows.jsonl.gz   every row in training order: all that the model sees
+    checkpoints/    the same command goes on from the last one
+    model/          the trained encoder (PyTorch), for ``finetune.export_encoder``
+    train.json      numbers: rows, loss, time, recall on dev before and after
+    README.md       the model card
+
+A run is decided by its files, options and seed; interrupted and resumed it sees the same rows in the same order.
+Needs the ``train`` extra.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toolscout.errors import BadInput, ModelError, NotFound, StorageError
+from toolscout.finetune.leakage import check_leakage, hold_out
+from toolscout.finetune.negatives import SOURCES, Miner
+from toolscout.finetune.pairs import (
+    VIEWS,
+    Pair,
+    Pool,
+    Say,
+    description_pairs,
+    make_pairs,
+    read_calls,
+    read_pool,
+)
+from toolscout.finetune.recall import dense_recall
+from toolscout.finetune.rows import RowOptions, TrainingRow, build_rows, row_texts
+from toolscout.index.asset import file_sha256
+from toolscout.index.document import DOCUMENT_VERSION, query_text
+from toolscout.index.encoder import printable
+from toolscout.jsonl import read_records, write_records
+from toolscout.records import Call, JsonObject
+
+Floats = npt.NDArray[np.float32]
+Tick = Callable[[float, float | None], None]
+
+LOSSES = ("mnrl", "cached", "gist", "cached-gist")
+"""In-batch softmax (van den Oord et al., arXiv 1807.03748); the same in small pieces for large batches (Gao et al.,
+arXiv 2101.06983); with false negatives masked by the base encoder (Solatorio, arXiv 2402.16829); both."""
+
+BEST = "equivalent_recall@5"
+"""What the best checkpoint is chosen by when dev is asked during training."""
+
+
+@dataclass(frozen=True)
+class TrainFiles:
+    """The files of one run. ``dev`` only measures and guards: no row is made of it."""
+
+    calls: Sequence[Path]
+    tools: Sequence[Path]
+    servers: Sequence[Path] = ()
+    dev: Sequence[Path] = ()
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How one run trains. What stands here decides the result; what only decides how it is run is in ``Running``."""
+
+    rows: RowOptions = field(default_factory=RowOptions)
+    steps: int = 0
+    """At most so many steps; 0: all rows once."""
+    rate: float = 5e-5
+    warmup: float = 0.1
+    loss: str = "mnrl"
+    scale: float = 20.0
+    max_tokens: int = 256
+    query_prefix: str = ""
+    document_prefix: str = ""
+    max_gold: int = 1
+    describe: bool = False
+    """Also train on tools that no request names, asked for in their description's first sentence."""
+    limit: int = 0
+    """Only the first so many pairs, for trials; 0: all."""
+    eval_steps: int = 0
+    """Ask dev every so many steps and keep the best checkpoint; 0: keep the last."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a run is run: none of it changes the result. ``stop_at`` and ``minutes`` end it early with a checkpoint."""
+
+    threads: int = 0
+    save_steps: int = 50
+    stop_at: int = 0
+    minutes: float = 0.0
+    mini_batch: int = 64
+    measure: bool = True
+    command: str = ""
+
+
+def train_encoder(
+    files: TrainFiles,
+    base: Path,
+    out: Path,
+    options: TrainOptions | None = None,
+    running: Running | None = None,
+    *,
+    miner_model: Path | None = None,
+    say: Say = lambda _: None,
+    tick: Tick = lambda done, total: None,
+) -> JsonObject:
+    """Train, or go on with the run in ``out``; returns what ``train.json`` says (``finished`` False if it was stopped).
+
+    ``miner_model`` (default: ``base``) is the encoder whose near misses become negatives.
+
+    Raises BadInput for unusable files and options, for leakage from dev, and when ``out`` holds another run; NotFound
+    without base weights; ModelError without the extra; StorageError when ``out`` cannot be written.
+    """
+    options, running = options or TrainOptions(), running or Running()
+    check_options(options)
+    for folder in (base, miner_model or base):
+        if not (folder / "config.json").is_file():
+            raise NotFound(f"There is no model in {folder}.", "Give the folder that holds config.json and weights.")
+    require_training()
+    identity = _identity(files, base, miner_model or base, options)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _same_run(out, identity)
+        if (out / "train.json").is_file():
+            say(f"{out} is finished; nothing to do")
+            return dict(json.loads((out / "train.json").read_text("utf-8")))
+        return _train(_Run(files, base, miner_model or base, out, options, running, identity, say, tick))
+    except OSError as error:
+        raise StorageError(f"{out} cannot be written: {error}.", "Check the folder and the free space.") from None
+
+
+def check_options(options: TrainOptions) -> None:
+    """Raises BadInput for options that say nothing."""
+    if options.loss not in LOSSES:
+        raise BadInput(f"There is no loss {options.loss!r}.", f"Losses are {', '.join(LOSSES)}.")
+    for name in options.rows.views:
+        if name not in VIEWS:
+            raise BadInput(f"There is no document view {name!r}.", f"Views are {', '.join(VIEWS)}.")
+    for name in options.rows.sources:
+        if name not in SOURCES:
+            raise BadInput(f"There is no source of negatives {name!r}.", f"Sources are {', '.join(SOURCES)}.")
+    if sum(options.rows.views.values()) <= 0 or min(options.rows.views.values()) < 0:
+        raise BadInput("The views' shares must be positive.", "For example: --views full=1,server=0.2")
+
+
+def require_training() -> None:
+    """Raises ModelError when the training libraries are not installed."""
+    import importlib.util
+
+    wanted = ("torch", "transformers", "sentence_transformers", "datasets", "accelerate")
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModelError(f"Training needs {', '.join(missing)}.", "Install it with `pip install 'toolscout[train]'`.")
+
+
+def _identity(files: TrainFiles, base: Path, miner: Path, options: TrainOptions) -> JsonObject:
+    """What decides the result, by content: paths may differ between machines."""
+    hashes = {
+        kind: [{"file": path.name, "sha256": _hash(path)} for path in getattr(files, kind)]
+        for kind in ("calls", "tools", "servers", "dev")
+    }
+    return {
+        "options": json.loads(json.dumps(asdict(options))),
+        "files": hashes,
+        "base": model_hash(base),
+        "miner": model_hash(miner),
+        "document_version": DOCUMENT_VERSION,
+    }
+
+
+def _hash(path: Path) -> str:
+    if not path.is_file():
+        raise NotFound(f"There is no file {path}.", "Check the path.")
+    return file_sha256(path)
+
+
+def model_hash(folder: Path) -> str:
+    """SHA-256 (hex) of a model folder's weights file."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return file_sha256(folder / name)
+    raise NotFound(f"There are no weights in {folder}.", "Give the folder that holds model.safetensors.")
+
+
+def _same_run(out: Path, identity: JsonObject) -> None:
+    path = out / "run.json"
+    if not path.is_file():
+        if any(out.iterdir()):
+            raise BadInput(f"{out} is not empty and holds no training run.", "Choose another --out.")
+        _write_json(path, identity)
+        return
+    try:
+        before = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        raise BadInput(f"{path} cannot be read.", "Choose another --out.") from None
+    different = sorted(key for key in identity if before.get(key) != identity[key])
+    if different:
+        raise BadInput(
+            f"{out} holds a run with other {', '.join(different)}.",
+            "Choose another --out, or repeat that run's options.",
+        )
+
+
+def _write_json(path: Path, value: object) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    part.replace(path)
+
+
+@dataclass
+class _Run:
+    """One run and what it has found out so far."""
+
+    files: TrainFiles
+    base: Path
+    miner_model: Path
+    out: Path
+    options: TrainOptions
+    running: Running
+    identity: JsonObject
+    say: Say
+    tick: Tick
+    pool: Pool = field(default_factory=lambda: Pool({}))
+    dev: list[Call] = field(default_factory=list)
+    counts: JsonObject = field(default_factory=dict)
+
+    def read(self) -> list[TrainingRow]:
+        """Read the files, refuse leakage, and give the rows: those of the file if an earlier start wrote it."""
+        calls = read_calls(self.files.calls)
+        self.dev = read_calls(self.files.dev)
+        check_leakage(calls, self.dev)
+        self.pool = hold_out(read_pool(self.files.tools, self.files.servers), self.dev)
+        path, counts = self.out / "rows.jsonl.gz", self.out / "rows.json"
+        if path.is_file() and counts.is_file():
+            self.counts = json.loads(counts.read_text("utf-8"))
+            return list(read_records(path, TrainingRow))
+        pairs, left = make_pairs(calls, self.pool, max_gold=self.options.max_gold)
+        if self.options.describe:
+            pairs += description_pairs(self.pool, {pair.gold for pair in pairs})
+        if self.options.limit:
+            pairs = pairs[: self.options.limit]
+        rows = self.mine(pairs)
+        if self.options.steps:
+            rows = rows[: self.options.steps * self.options.rows.batch]
+        self.counts = row_counts(rows, pairs, left, self.pool)
+        write_records(path, rows)
+        _write_json(counts, self.counts)
+        return rows
+
+    def mine(self, pairs: list[Pair]) -> list[TrainingRow]:
+        """Negatives of the pairs, and rows with them."""
+        self.say(f"{len(pairs)} pairs; looking for negatives among {len(self.pool.shown())} tools")
+        documents = queries = None
+        if "dense" in self.options.rows.sources:
+            model = load_model(self.miner_model, self.options.max_tokens)
+            texts = [self.pool.text(t) for t in self.pool.shown()]
+            documents = encode(model, texts, self.options.document_prefix)
+            queries = encode(model, [pair.query for pair in pairs], self.options.query_prefix)
+        miner = Miner(self.pool, documents)
+        return build_rows(pairs, miner.mine(pairs, queries), miner, self.options.rows)
+
+    def recall(self, model: Any) -> dict[str, dict[str, float]]:
+        """Recall of the encoder alone on dev, over the whole pool (held-out tools too)."""
+        dev = [call for call in self.dev if call.gold]
+        queries = encode(model, [query_text(call.query) for call in dev], self.options.query_prefix)
+        documents = encode(model, [self.pool.text(t) for t in self.pool.tools], self.options.document_prefix)
+        return dense_recall(dev, queries, list(self.pool.tools), documents)
+
+
+def row_counts(rows: Sequence[TrainingRow], pairs: Sequence[Pair], left: Counter[str], pool: Pool) -> JsonObject:
+    """What the rows are made of, for the card."""
+    return {
+        "pairs": len(pairs),
+        "rows": len(rows),
+        "tools_named": len({row.gold for row in rows}),
+        "tools_shown": len({t for row in rows for t in (row.gold, *row.negatives)}),
+        "tools_held_out": len(pool.held_out),
+        "views": dict(Counter(row.view for row in rows)),
+        "left_out": dict(left),
+    }
+
+
+def load_model(folder: Path, max_tokens: int) -> Any:
+    """A sentence-transformers model in float32, on the GPU if there is one.
+
+    Raises BadInput unless it pools by the mean, as the exported graph does.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), local_files_only=True).float()
+    pooling = next((m for m in model.modules() if type(m).__name__ == "Pooling"), None)
+    mode = getattr(pooling, "pooling_mode", None) or (pooling.get_pooling_mode_str() if pooling is not None else "none")
+    if mode not in ("mean", ("mean",)):
+        raise BadInput(f"{folder} pools by {mode}; the export pools by the mean.", "Choose a base that pools by mean.")
+    model.max_seq_length = max_tokens
+    model.model_card_data.generate_widget_examples = False  # no texts of the data in the checkpoints' cards
+    return model
+
+
+def encode(model: Any, texts: Sequence[str], prefix: str = "") -> Floats:
+    """Vectors of texts by a sentence-transformers model: float32 [n, dim], L2-normalised, in the order given."""
+    found = model.encode(
+        [prefix + printable(t) for t in texts],
+        batch_size=256 if model.device.type == "cuda" else 32,
+        normalize_embeddings=True,
+        convert_to_numpy=True,
+        show_progress_bar=False,
+    )
+    vectors: Floats = np.asarray(found, dtype=np.float32)
+    return vectors
+
+
+def make_loss(name: str, model: Any, base: Path, options: TrainOptions, mini_batch: int) -> Any:
+    """The loss; ``gist`` loads the base again as the guide."""
+    try:
+        from sentence_transformers.sentence_transformer import losses  # since 6
+    except ImportError:
+        from sentence_transformers import losses
+
+    if name == "mnrl":
+        return losses.MultipleNegativesRankingLoss(model, scale=options.scale)
+    if name == "cached":
+        return losses.CachedMultipleNegativesRankingLoss(model, scale=options.scale, mini_batch_size=mini_batch)
+    guide = load_model(base, options.max_tokens)
+    temperature = 1.0 / options.scale
+    if name == "gist":
+        return losses.GISTEmbedLoss(model, guide, temperature=temperature)
+    return losses.CachedGISTEmbedLoss(model, guide, temperature=temperature, mini_batch_size=mini_batch)
+
+
+def _train(run: _Run) -> JsonObject:
+    import torch
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    if run.running.threads:
+        torch.set_num_threads(run.running.threads)
+    started = time.perf_counter()
+    rows = run.read()
+    model = load_model(run.base, run.options.max_tokens)
+    trainer, log = _trainer(run, model, rows)
+    total = int(trainer.args.max_steps)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, threads: {torch.get_num_threads()}"
+    last = _last_checkpoint(run.out / "checkpoints")
+    run.say(f"{total} steps of {run.options.rows.batch} on {device}" + (f", from {last.name}" if last else ""))
+    with _quiet_tokenizers():
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
+    done = int(trainer.state.global_step)
+    result: JsonObject = {"finished": done >= total, "steps": done, "of": total, "device": device}
+    if done < total:
+        run.say(f"stopped at step {done} of {total}; the same command goes on")
+        return result
+    result |= {"seconds": round(time.perf_counter() - started, 1), "seconds_a_step": log.seconds_a_step()}
+    result |= {"loss": _losses(trainer.state.log_history), "rows": run.counts}
+    if run.dev and run.running.measure:
+        run.say("recall on dev")
+        before = run.recall(load_model(run.base, run.options.max_tokens))
+        result["dev"] = {"base": before, "trained": run.recall(model)}
+    model.save_pretrained(str(run.out / "model"), create_model_card=False)
+    from toolscout.finetune.card import write_card
+
+    write_card(run.out / "README.md", run.identity, result, run.running.command)
+    _write_json(run.out / "train.json", result)
+    return result
+
+
+@contextlib.contextmanager
+def _quiet_tokenizers() -> Iterator[None]:
+    before = os.environ.get("TOKENIZERS_PARALLELISM")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TOKENIZERS_PARALLELISM"]
+        else:
+            os.environ["TOKENIZERS_PARALLELISM"] = before
+
+
+def _last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint: the trainer writes its state last."""
+    whole = [p for p in folder.glob("checkpoint-*") if (p / "trainer_state.json").is_file()]
+    return max(whole, key=lambda p: int(p.name.rpartition("-")[2]), default=None)
+
+
+def _losses(history: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """First and last logged training loss, and dev along the way."""
+    steps = [(int(h["step"]), round(float(h["loss"]), 4)) for h in history if "loss" in h]
+    dev = {int(h["step"]): round(float(h[f"eval_{BEST}"]), 4) for h in history if f"eval_{BEST}" in h}
+    return {"first": steps[0] if steps else None, "last": steps[-1] if steps else None, "dev_by_step": dev}
+
+
+def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> tuple[Any, Any]:
+    """A trainer that takes the rows as they come, batch by batch."""
+    import torch
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from torch.utils.data import SequentialSampler
+    from transformers import TrainerCallback
+
+    try:
+        from sentence_transformers.base.sampler import DefaultBatchSampler  # since 5.4
+    except ImportError:
+        from sentence_transformers.sampler import DefaultBatchSampler
+
+    options, running = run.options, run.running
+    total = len(rows) // options.rows.batch
+    gpu = torch.cuda.is_available()
+    logging = max(1, min(10, total // 20))
+    args = SentenceTransformerTrainingArguments(
+        output_dir=str(run.out / "checkpoints"),
+        max_steps=total,
+        per_device_train_batch_size=options.rows.batch,
+        learning_rate=options.rate,
+        lr_scheduler_type="linear",
+        warmup_steps=int(options.warmup * total),
+        bf16=gpu and torch.cuda.is_bf16_supported(),
+        use_cpu=not gpu,
+        seed=options.rows.seed,
+        save_strategy="steps",
+        save_steps=options.eval_steps or running.save_steps,
+        save_total_limit=2,
+        eval_strategy="steps" if options.eval_steps and run.dev else "no",
+        eval_steps=options.eval_steps or None,
+        load_best_model_at_end=bool(options.eval_steps and run.dev),
+        metric_for_best_model=f"eval_{BEST}",
+        greater_is_better=True,
+        logging_steps=logging,
+        disable_tqdm=True,
+        report_to="none",
+        dataloader_drop_last=True,
+        dataloader_pin_memory=gpu,
+    )
+
+    class InOrder(SentenceTransformerTrainer):  # type: ignore[misc, unused-ignore]
+        """Rows are in training order already."""
+
+        def get_batch_sampler(self, dataset: Any, batch_size: int, drop_last: bool, **rest: Any) -> Any:
+            return DefaultBatchSampler(SequentialSampler(dataset), batch_size=batch_size, drop_last=drop_last)
+
+    class Log(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        """Progress, and the early end."""
+
+        def __init__(self) -> None:
+            self.started, self.first, self.now = time.monotonic(), 0, 0
+
+        def seconds_a_step(self) -> float:
+            return round((time.monotonic() - self.started) / max(1, self.now - self.first), 3)
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+            self.started, self.first, self.now = time.monotonic(), state.global_step, state.global_step
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+            self.now = state.global_step
+            run.tick(self.now, state.max_steps)
+            late = running.minutes and time.monotonic() - self.started >= 60 * running.minutes
+            if (running.stop_at and self.now >= running.stop_at) or late:
+                control.should_save = control.should_training_stop = True
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
+            if logs and "loss" in logs:
+                line = f"step {state.global_step} of {state.max_steps}: loss {float(logs['loss']):.3f}"
+                run.say(f"{line}, {self.seconds_a_step():.2f} s a step")
+
+    log = Log()
+    trainer = InOrder(
+        model=model,
+        args=args,
+        train_dataset=Dataset.from_dict(_columns(run, rows)),
+        loss=make_loss(options.loss, model, run.base, options, running.mini_batch),
+        evaluator=_evaluator(run) if options.eval_steps and run.dev else None,
+        callbacks=[log],
+    )
+    for callback in list(trainer.callback_handler.callbacks):
+        if type(callback).__name__ == "PrinterCallback":
+            trainer.remove_callback(callback)
+    return trainer, log
+
+
+def _columns(run: _Run, rows: Sequence[TrainingRow]) -> dict[str, list[str]]:
+    """The rows' texts by column. Raises BadInput for a row whose tool the pool holds out: a last guard."""
+    for row in rows:
+        for tool_id in (row.gold, *row.negatives):
+            if not run.pool.may_show(tool_id):
+                raise BadInput(f"The training rows show {tool_id!r}, which may not be shown.", "Choose another --out.")
+    prefixes = (run.options.query_prefix, run.options.document_prefix)
+    texts = [row_texts(row, run.pool, *prefixes) for row in rows]
+    names = ["anchor", "positive", *(f"negative_{i + 1}" for i in range(run.options.rows.negatives))]
+    return {name: [row[i] for row in texts] for i, name in enumerate(names)}
+
+
+def _evaluator(run: _Run) -> Any:
+    """Dev recall as sentence-transformers asks for it."""
+    from sentence_transformers.evaluation import SentenceEvaluator
+
+    class DevRecall(SentenceEvaluator):  # type: ignore[misc, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.primary_metric = BEST
+            self.greater_is_better = True
+
+        def __call__(self, model: Any, output_path: Any = None, epoch: int = -1, steps: int = -1) -> dict[str, float]:
+            found = run.recall(model)
+            flat = {f"{name}_{key}".replace(" ", "_"): v for name, scores in found.items() for key, v in scores.items()}
+            run.say(f"dev: equivalent recall@1 {flat['equivalent_recall@1']:.3f}, @5 {flat[BEST]:.3f}")
+            return flat
+
+    return DevRecall()

@@ -1,0 +1,144 @@
+"""``train``: makes the models from data. Needs the ``train`` extra."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolscout.commands.output import AsJson, emit, note, progress, say
+from toolscout.errors import BadInput
+from toolscout.eval.cli import ManyFiles
+
+app = typer.Typer(no_args_is_help=True, help="Train the models.")
+
+
+@app.callback()
+def train() -> None:
+    """Train the models."""
+
+
+@app.command("encoder", cls=ManyFiles)
+def encoder(
+    calls: Annotated[list[Path], typer.Option(help="Requests with their gold calls to train on. Several may follow.")],
+    tools: Annotated[list[Path], typer.Option(help="Files of tools: the pool. Several may follow.")],
+    base: Annotated[Path, typer.Option(help="Folder of the sentence encoder to start from (config.json, weights).")],
+    out: Annotated[Path, typer.Option(help="Folder of the run. The same command goes on with what is in it.")],
+    servers: Annotated[
+        list[Path] | None, typer.Option(help="Files of the tools' servers. Several may follow.", show_default=False)
+    ] = None,
+    dev: Annotated[
+        list[Path] | None,
+        typer.Option(help="Requests to measure with; nothing of them is trained on.", show_default=False),
+    ] = None,
+    miner: Annotated[
+        Path | None, typer.Option(help="Encoder whose near misses become negatives.", show_default="the base")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="How often each pair is shown.")] = 3,
+    steps: Annotated[int, typer.Option(min=0, help="Stop learning after so many steps.", show_default="all rows")] = 0,
+    batch: Annotated[int, typer.Option(min=2, help="Pairs in a batch.")] = 48,
+    negatives: Annotated[int, typer.Option(min=1, max=16, help="Hard negatives of each pair.")] = 1,
+    sources: Annotated[str, typer.Option(help="Where negatives come from, by commas.")] = "siblings,words,dense",
+    views: Annotated[
+        str, typer.Option(help="Shares of document views: full, no_description, no_parameters, no_server, server.")
+    ] = "full=1",
+    augment: Annotated[float, typer.Option(min=0, max=1, help="Share of requests shown in another form.")] = 0.0,
+    kinds: Annotated[str, typer.Option(help="The forms: keywords, lower, typo.")] = "keywords,lower,typo",
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Also train on tools without requests, by their descriptions.")
+    ] = False,
+    max_gold: Annotated[int, typer.Option(min=1, help="Leave out requests with more tools than this.")] = 1,
+    loss: Annotated[str, typer.Option(help="mnrl, cached (large batches), gist or cached-gist (guided).")] = "mnrl",
+    scale: Annotated[float, typer.Option(min=1, help="Inverse temperature of the loss.")] = 20.0,
+    rate: Annotated[float, typer.Option(min=0, help="Highest learning rate; linear after a warm-up.")] = 5e-5,
+    warmup: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps that warm up.")] = 0.1,
+    max_tokens: Annotated[int, typer.Option(min=16, max=512, help="Tokens of a text that are read.")] = 256,
+    query_prefix: Annotated[str, typer.Option(help="Put before every request, if the base wants it.")] = "",
+    document_prefix: Annotated[str, typer.Option(help="Put before every document, if the base wants it.")] = "",
+    seed: Annotated[int, typer.Option(help="Draws order, negatives, views and forms.")] = 0,
+    limit: Annotated[int, typer.Option(min=0, help="Only the first pairs, for a trial.", show_default="all")] = 0,
+    eval_steps: Annotated[
+        int, typer.Option(min=0, help="Ask dev every so many steps, keep the best.", show_default="keep the last")
+    ] = 0,
+    save_steps: Annotated[int, typer.Option(min=1, help="A checkpoint every so many steps.")] = 50,
+    stop_at: Annotated[int, typer.Option(min=0, help="End at this step with a checkpoint.", show_default="never")] = 0,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="End after so many minutes with a checkpoint.", show_default="never")
+    ] = 0.0,
+    mini_batch: Annotated[int, typer.Option(min=1, help="Texts at a time in the cached losses.")] = 64,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads.", show_default="PyTorch's choice")] = 0,
+    measure: Annotated[bool, typer.Option(help="Recall on dev before and after, over the whole pool.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune a sentence encoder on requests and their tools; checkpointed, seeded, on CPU or GPU.
+
+    Refuses files that leak: a dev request, or a tool that dev calls unseen, among the training rows.
+    """
+    import shlex
+
+    from toolscout.finetune.rows import RowOptions
+    from toolscout.finetune.train_encoder import Running, TrainFiles, TrainOptions, train_encoder
+
+    rows = RowOptions(
+        negatives=negatives,
+        sources=_names(sources),
+        views=_shares(views),
+        augment=augment,
+        kinds=_names(kinds),
+        epochs=epochs,
+        batch=batch,
+        seed=seed,
+    )
+    options = TrainOptions(
+        rows=rows,
+        steps=steps,
+        rate=rate,
+        warmup=warmup,
+        loss=loss,
+        scale=scale,
+        max_tokens=max_tokens,
+        query_prefix=query_prefix,
+        document_prefix=document_prefix,
+        max_gold=max_gold,
+        describe=describe,
+        limit=limit,
+        eval_steps=eval_steps,
+    )
+    running = Running(
+        threads=threads,
+        save_steps=save_steps,
+        stop_at=stop_at,
+        minutes=minutes,
+        mini_batch=mini_batch,
+        measure=measure,
+        command=shlex.join(["toolscout", *sys.argv[1:]]),
+    )
+    files = TrainFiles(calls, tools, servers or [], dev or [])
+    with progress("Training") as tick:
+        result = train_encoder(files, base, out, options, running, miner_model=miner, say=note, tick=tick)
+    if as_json:
+        emit(result)
+    elif result["finished"]:
+        say(f"The encoder is in {out / 'model'}, its card in {out / 'README.md'}.")
+    else:
+        say(f"Stopped at step {result['steps']} of {result['of']}. The same command goes on.")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _shares(text: str) -> dict[str, float]:
+    """``full=1,server=0.2`` as shares; a name alone counts 1. Raises BadInput."""
+    shares: dict[str, float] = {}
+    for part in _names(text):
+        name, _, value = part.partition("=")
+        try:
+            shares[name] = float(value or 1)
+        except ValueError:
+            raise BadInput(f"{part!r} is no share.", "For example: --views full=1,server=0.2") from None
+    if not shares:
+        raise BadInput("--views names no view.", "For example: --views full=1,server=0.2")
+    return shares
