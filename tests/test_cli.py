@@ -15,10 +15,11 @@ import pytest
 
 from toolscout import __version__
 from toolscout.cli import EXIT_CODES, execute
-from toolscout.commands import launch, reference
+from toolscout.commands import launch, reference, use
 from toolscout.commands.output import printable
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 from toolscout.records import EnvVar, Install, Server, Transport
+from toolscout.server.caller import ENABLE_MODEL
 from toolscout.server.config import ServersFile
 from toolscout.server.starter import STARTERS, starter_config
 from toolscout.settings import Settings
@@ -124,7 +125,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_on_request(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="named pipes and SIGINT of POSIX")
-def test_interrupting_is_quiet(home: Path, tmp_path: Path) -> None:
+def test_interrupting_is_one_line(home: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "arguments"
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "toolscout", "invoke", "a/b", f"@{pipe}"]
@@ -132,7 +133,18 @@ def test_interrupting_is_quiet(home: Path, tmp_path: Path) -> None:
     with pipe.open("w"):  # opens as soon as the command reads: it is in the middle of its work now
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (130, "", "")
+    assert (process.returncode, out) == (130, "")
+    assert err == "Interrupted. If the call was on its way already, it may have been carried out.\n"
+
+
+def test_interrupted_work_says_what_is_kept(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ServersFile, "load", interrupted)
+    assert execute(["list"]) == 130
+    kept = "Interrupted. What was finished is kept; run the same command again to go on."
+    assert capsys.readouterr().err.strip() == kept
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX pipes")
@@ -284,6 +296,12 @@ def test_suggest_writes_a_call_for_the_named_tool(home: Path, capsys: Capture) -
     assert execute(["suggest", task, "--tool", "clock/nothing"]) == 3
 
 
+def test_without_a_model_suggest_says_so_once(capsys: Capture) -> None:
+    call = {"tool_id": "a/b", "arguments": {}, "confidence": 1.0, "ready": True, "missing": []}
+    use._show_suggestion({"calls": [call], "abstained": False, "reason": ENABLE_MODEL})
+    assert capsys.readouterr().err == f"{ENABLE_MODEL}\n"
+
+
 _CHANGING = """
 import sys
 from mcp.server import MCPServer
@@ -385,13 +403,16 @@ def test_import_takes_over_a_clients_servers(
     assert token not in captured.out + captured.err
     assert "clock: 2 tools" in captured.out
     assert "failing: configured, but" in captured.out
-    assert "GITHUB_TOKEN" in captured.err
+    assert captured.err.strip().split("\n")[-1].startswith("  GITHUB_TOKEN")  # last: it is still to be done
     assert f"--project . includes them): {project / '.cursor' / 'mcp.json'}" in captured.err
     assert set(entries(home)) == {"clock", "failing"}  # with --yes alone, a project's file is not trusted
     assert token not in (home / "mcp.json").read_text()
     assert execute(["import", "emacs"]) == 3
     assert execute(["import", str(tmp_path / "absent.json")]) == 3
     assert execute(["import", str(user / ".claude.json")]) == 2
+    assert execute(["import", "claude-code", "--yes"]) == 2
+    assert execute(["import", "claude-code", "--yes", "--json"]) == 2
+    assert execute(["import", "claude-code", "cursor", "--dry-run"]) == 0
 
 
 def test_connect_writes_and_undoes(
@@ -425,6 +446,30 @@ def test_connect_writes_and_undoes(
     file.write_text("{ broken")
     assert execute(["connect", "cursor", "--yes"]) == 2
     assert file.read_text() == "{ broken"
+
+
+def test_connect_says_what_the_client_still_loads_and_replaces_it(
+    home: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text('{"mcpServers": {"a": {"command": "b"}, "c": {"command": "d"}}}\n')
+    before = file.read_bytes()
+    (home / "mcp.json").write_text('{"mcpServers": {"a": {"command": "b"}}}')
+    assert execute(["connect", "cursor", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{file} also holds servers that are reached through Toolscout now: a.\n" in shown
+    assert "toolscout connect cursor --replace\n" in shown
+    assert f"Only in {file}, not in Toolscout: c." in shown
+    assert execute(["connect", "cursor", "--yes"]) == 0
+    assert "toolscout connect cursor --replace" in capsys.readouterr().out
+    assert execute(["connect", "cursor", "--replace", "--yes", "--json"]) == 0
+    assert data(capsys)["taken_out"] == ["a"]
+    assert set(entries(file.parent)) == {"c", "toolscout"}
+    assert execute(["connect", "cursor", "--undo", "--replace"]) == 2
+    assert execute(["connect", "cursor", "--undo", "--yes"]) == 0
+    assert file.read_bytes() == before
 
 
 # --- catalogue, models -----------------------------------------------------------------------------------------------

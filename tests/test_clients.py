@@ -19,6 +19,7 @@ from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError
 from toolscout.server.clients import connect, edit, jsonc, redact
 from toolscout.server.clients.importing import apply_import, plan_import, read_sources
 from toolscout.server.clients.known import CLIENTS, Machine, get_client
+from toolscout.server.clients.read import load_document
 from toolscout.server.config import ServersFile, UpstreamConfig
 
 GITHUB_PAT = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
@@ -612,6 +613,46 @@ def test_connect_and_undo_restore_the_file_byte_for_byte(tmp_path: Path, home: P
             connect.plan_undo(client, where, home)
 
 
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("client_id", ALL)
+def test_replacing_is_undone_exactly(tmp_path: Path, home: Path, client_id: str, edited: bool) -> None:
+    where, client = machine(tmp_path), get_client(client_id)
+    fill(where)
+    path = first_path(client_id, where)
+    before, document = path.read_bytes(), load_document(path)
+    servers = ServersFile(home / "mcp.json")
+    apply_import(plan_import(read_sources([client_id], where), {}), servers, keyring_service="x")
+    change = connect.plan_connect(client, where, existing=servers.load(), replace=True)
+    assert change.taken_out == change.had != ()
+    for secret in SECRETS:
+        assert secret not in change.diff()
+    connect.apply_connect(change, home)
+    key = change.keys[:-1]
+    left = edit.lookup(load_document(path), key)
+    assert not set(change.had) & set(left)
+    assert set(change.only_here) <= set(left)
+    if edited:
+        path.write_bytes(edit.with_entry(path.read_bytes(), path, (*key, "new"), {"command": "new"}))
+    connect.apply_undo(connect.plan_undo(client, where, home), home)
+    if edited or client_id == "claude":  # there, another installation's entry of ours goes too
+        wanted = {**edit.lookup(document, key), **({"new": {"command": "new"}} if edited else {})}
+        wanted.pop("toolscout", None)
+        assert edit.lookup(load_document(path), key) == wanted
+    else:
+        assert path.read_bytes() == before
+
+
+def test_two_accounts_of_one_service_are_not_taken_for_one(tmp_path: Path) -> None:
+    where = machine(tmp_path)
+    entry = {"command": "npx", "args": ["p"], "env": {"API_TOKEN": GITHUB_PAT}}
+    write(first_path("cursor", where), {"mcpServers": {"work": entry, "home": entry}})
+    for own, had in (("work", ("work",)), ("other", ())):
+        existing = {own: UpstreamConfig.parse(own, {**entry, "env": {"API_TOKEN": "${API_TOKEN}"}})}
+        change = connect.plan_connect(get_client("cursor"), where, existing=existing, replace=True)
+        assert change.taken_out == had
+        assert set(change.only_here) == {"work", "home"} - set(had)
+
+
 @pytest.mark.parametrize("client_id", ALL)
 def test_connect_without_a_file_makes_one_and_undo_takes_it_away(tmp_path: Path, home: Path, client_id: str) -> None:
     where, client = machine(tmp_path), get_client(client_id)
@@ -762,7 +803,7 @@ def test_a_toml_file_with_inline_servers_is_edited_safely(tmp_path: Path, home: 
     assert path.read_text() == text
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may write anywhere, Windows has other rights")
 def test_a_folder_without_write_permission_is_one_clear_error(tmp_path: Path, home: Path) -> None:
     where = machine(tmp_path)
     path = write(first_path("cursor", where), "{}")

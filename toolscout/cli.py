@@ -28,6 +28,7 @@ EXIT_CODES = {
     130: "interrupted with Ctrl-C",
     141: "the reader of the output went away",
 }
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="toolscout", help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -87,6 +88,15 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Expected failures become a sentence on stderr (or JSON with ``--json``)."""
+    code = _execute(arguments)
+    if code == _INTERRUPTED and arguments[:1] == ["invoke"]:
+        print("Interrupted. If the call was on its way already, it may have been carried out.", file=sys.stderr)
+    elif code == _INTERRUPTED and arguments[:1] != ["serve"]:
+        print("Interrupted. What was finished is kept; run the same command again to go on.", file=sys.stderr)
+    return code
+
+
+def _execute(arguments: Sequence[str]) -> int:
     try:
         if arguments[:1] == ["eval"]:
             from toolscout.eval.cli import app as evaluation
@@ -100,10 +110,10 @@ def execute(arguments: Sequence[str]) -> int:
         _report(error, arguments)
         return error.exit_code
     except (KeyboardInterrupt, EOFError):
-        return 130
+        return _INTERRUPTED
     except typer.Abort as abort:
         interrupted = isinstance(abort.__cause__ or abort.__context__, KeyboardInterrupt)
-        return 130 if interrupted else 1
+        return _INTERRUPTED if interrupted else 1
     except BrokenPipeError:
         return _reader_gone()
     except SystemExit as end:

@@ -16,9 +16,11 @@ from typing import Any
 
 from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError
 from toolscout.server.clients import edit
+from toolscout.server.clients.importing import plan_import
 from toolscout.server.clients.known import Client, Machine, Place
-from toolscout.server.clients.read import is_toolscout, parse_document
+from toolscout.server.clients.read import IS_DISABLED, IS_TOOLSCOUT, Reading, is_toolscout, parse_document, read_place
 from toolscout.server.clients.redact import mask_line
+from toolscout.server.config import UpstreamConfig
 
 NAME = "toolscout"
 
@@ -33,6 +35,14 @@ class Change:
     before: bytes | None = field(repr=False)
     after: bytes | None = field(repr=False)
     scope: str = "user"
+    had: tuple[str, ...] = ()
+    """Other servers of the file that Toolscout has too: the client need not load them any more."""
+
+    only_here: tuple[str, ...] = ()
+    """Other servers of the file that Toolscout does not have."""
+
+    taken_out: tuple[str, ...] = ()
+    """Those of ``had`` that the edit takes out."""
 
     @property
     def needed(self) -> bool:
@@ -67,6 +77,9 @@ class _Record:
 
     folders: list[str] = field(default_factory=list)
     """Folders that were made for the file, innermost first."""
+
+    taken_out: dict[str, str] = field(default_factory=dict)
+    """Servers that were taken out because Toolscout has them, and the backup that holds each."""
 
 
 def own_command() -> tuple[str, list[str]]:
@@ -130,20 +143,58 @@ def choose_place(client: Client, machine: Machine, *, project: bool = False, fil
 
 
 def plan_connect(
-    client: Client, machine: Machine, *, project: bool = False, file: Path | None = None, url: str | None = None
+    client: Client,
+    machine: Machine,
+    *,
+    project: bool = False,
+    file: Path | None = None,
+    url: str | None = None,
+    existing: Mapping[str, UpstreamConfig] | None = None,
+    replace: bool = False,
 ) -> Change:
-    """The edit that adds Toolscout. Raises BadInput if the file cannot be parsed: it is never overwritten then."""
+    """The edit that adds Toolscout, and with ``replace`` takes out the servers that are in ``existing`` too.
+
+    Raises BadInput if the file cannot be parsed: it is never overwritten then.
+    """
     place = choose_place(client, machine, project=project, file=file)
     keys = (*place.key, NAME)
     before = _read(place.path)
     entry = own_entry(client, url=url, environ=machine.env)
     try:
-        current = edit.lookup(parse_document((before or b"").decode("utf-8-sig"), place.path), keys)
-        after = before if current == entry else edit.with_entry(before or b"", place.path, keys, entry)
+        document = parse_document((before or b"").decode("utf-8-sig"), place.path)
+        after = (
+            before if edit.lookup(document, keys) == entry else edit.with_entry(before or b"", place.path, keys, entry)
+        )
+        had, only_here = _others(document, client, place, machine, existing or {})
+        taken_out = had if replace else ()
+        for name in taken_out:
+            after = edit.without_entry(after or b"", place.path, (*place.key, name))
     except (BadInput, UnicodeDecodeError) as error:
         text = str(error) if isinstance(error, BadInput) else f"{place.path} is not UTF-8 text."
         raise BadInput(text, f"Repair it, or paste what `toolscout connect {client.id} --print` shows.") from None
-    return Change(client.id, place.path, keys, before, after, place.scope)
+    return Change(client.id, place.path, keys, before, after, place.scope, had, only_here, taken_out)
+
+
+def _others(
+    document: dict[str, Any], client: Client, place: Place, machine: Machine, existing: Mapping[str, UpstreamConfig]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The other servers that the client loads from this file: those that Toolscout runs too, and the rest.
+
+    Two entries that differ only in their keys (two accounts of one service) are one server to an import: then only
+    the one that Toolscout calls by the same name counts as its own.
+    """
+    enabled = {name: config for name, config in existing.items() if not config.disabled}
+    loaded: list[str] = []
+    found: dict[str, list[str]] = {}
+    for entry in read_place(document, client, place, machine):
+        if entry.name == NAME or entry.problem in (IS_DISABLED, IS_TOOLSCOUT):
+            continue
+        loaded.append(entry.name)
+        for item in plan_import(Reading([entry]), enabled).items:
+            if item.same_as:
+                found.setdefault(item.same_as, []).append(entry.name)
+    had = {own if own in names else names[0] for own, names in found.items() if own in names or len(names) == 1}
+    return tuple(n for n in loaded if n in had), tuple(n for n in loaded if n not in had)
 
 
 def apply_connect(change: Change, home: Path) -> Path | None:
@@ -162,14 +213,18 @@ def apply_connect(change: Change, home: Path) -> Path | None:
     if previous is not None and change.before is not None and previous.after == _sha(change.before):
         record.existed, record.backup = previous.existed, previous.backup  # undo goes back to before the first time
         record.prune, record.folders = previous.prune, previous.folders
+        record.taken_out = previous.taken_out
     elif change.before is None:
         record.prune = len(change.keys) - 1
         record.folders = [str(f) for f in change.path.parents if not f.exists()]
     else:
         document = parse_document(change.before.decode("utf-8-sig"), change.path)
         record.prune = sum(edit.lookup(document, change.keys[:d]) is None for d in range(1, len(change.keys)))
-        if edit.lookup(document, change.keys) is None:
+        if edit.lookup(document, change.keys) is None or change.taken_out:
             record.backup = str(_back_up(change, home))
+        if previous is not None and previous.taken_out:  # edited since: put single servers back, not a whole file
+            record.taken_out, record.after, record.prune = dict(previous.taken_out), "", previous.prune
+    record.taken_out |= dict.fromkeys(change.taken_out, record.backup or "")
     journal.put(record)
     edit.replace_bytes(change.path, change.after, mode=0o644 if change.scope == "project" else 0o600)
     return Path(record.backup) if record.backup else None
@@ -181,7 +236,8 @@ def plan_undo(
     """The edit that takes Toolscout out again.
 
     A file that nobody touched since gets its old bytes back (or goes, if it was made by us); from another one only
-    our entry is taken. Raises NotFound if there is nothing to undo, BadInput if the file cannot be parsed.
+    our entry is taken, and the servers that were taken out for it are put back. Raises NotFound if there is nothing to
+    undo, BadInput if the file cannot be parsed.
     """
     place = choose_place(client, machine, project=project, file=file)
     keys = (*place.key, NAME)
@@ -193,8 +249,8 @@ def plan_undo(
         if not record.existed:
             return Change(client.id, place.path, keys, before, None, place.scope)
         old = _read(Path(record.backup)) if record.backup else None
-        if old is not None:
-            return Change(client.id, place.path, keys, before, old, place.scope)
+        if old is not None:  # where another Toolscout stood in it, that goes too
+            return Change(client.id, place.path, keys, before, edit.without_entry(old, place.path, keys), place.scope)
     try:
         document = parse_document(before.decode("utf-8-sig"), place.path)
     except UnicodeDecodeError:
@@ -204,6 +260,13 @@ def plan_undo(
         raise NotFound(f"There is nothing to undo: {place.path} has no entry of Toolscout.")
     prune = record.prune if record else 0
     after = edit.without_entry(before, place.path, keys, prune=prune)
+    for name, backup in (record.taken_out if record else {}).items():
+        old = _read(Path(backup))
+        if old is None:
+            raise NotFound(f"The backup {backup} is gone: it held {name}.", f"Edit {place.path} by hand.")
+        back = edit.lookup(parse_document(old.decode("utf-8-sig"), place.path), (*place.key, name))
+        if isinstance(back, dict) and edit.lookup(document, (*place.key, name)) is None:
+            after = edit.with_entry(after, place.path, (*place.key, name), back)
     return Change(client.id, place.path, keys, before, after, place.scope)
 
 

@@ -28,6 +28,8 @@ class Planned:
     """The entry as it will be written: secrets replaced by references."""
 
     secrets: tuple[Secret, ...] = ()
+    same_as: str = ""
+    """For ``same``: the configured server's name."""
 
     def launch(self) -> str:
         """What will run or be called, on one line, without secrets."""
@@ -98,7 +100,7 @@ def plan_import(reading: Reading, existing: Mapping[str, UpstreamConfig], *, key
         same = known.get(identity(config))
         if same is not None:
             why = "already there" if same == wanted else f"the same as {same}"
-            plan.items.append(Planned(entry, wanted, "same", why, config))
+            plan.items.append(Planned(entry, wanted, "same", why, config, same_as=same))
             continue
         name = _free_name(wanted, entry, names)
         why = "" if name == wanted else f"renamed: {wanted} is another server"

@@ -24,6 +24,8 @@ _KEYS: tuple[tuple[str, ...], ...] = (
     ("context_servers",),
     ("mcp",),
 )
+IS_TOOLSCOUT = "is Toolscout itself"
+IS_DISABLED = "is disabled there"
 _URL_FIELDS = ("url", "serverUrl", "httpUrl", "uri")
 _LAUNCHERS = {"npx", "npm", "node", "bunx", "bun", "uvx", "uv", "python", "python3", "py", "docker", "deno", "pnpm"}
 _SHELL_SWITCHES = {"/c", "/d", "/s", "/q", "/v:on"}
@@ -101,6 +103,11 @@ def read_file(path: Path, machine: Machine) -> Reading:
     entries = list(_entries(servers, document, "file", Place(path), machine))
     entries += _per_project(document, "file", path, machine)
     return Reading(entries, [path])
+
+
+def read_place(document: dict[str, Any], client: Client, place: Place, machine: Machine) -> list[Entry]:
+    """The servers of one parsed file of a client, without those of single projects. Raises BadInput."""
+    return [entry for entry in _client_entries(document, client, place, machine) if entry.scope == place.scope]
 
 
 def load_document(path: Path) -> dict[str, Any]:
@@ -214,9 +221,9 @@ def _entry(
     except ValueError as error:
         config, problem = {}, str(error)
     if problem is None and is_toolscout(name, config):
-        problem = "is Toolscout itself"
+        problem = IS_TOOLSCOUT
     elif problem is None and (raw.get("disabled") is True or raw.get("enabled") is False):
-        problem = "is disabled there"
+        problem = IS_DISABLED
     if any(raw.get(f) for f in _FILTERS):
         notes.append("its tool filter is not taken over")
     return Entry(name, config, source, place.path, place.scope, problem, tuple(notes), wants)

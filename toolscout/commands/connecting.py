@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, out, say
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, out, printable, say
 from toolscout.errors import BadInput
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
     from toolscout.server.clients.connect import Change
+    from toolscout.server.config import UpstreamConfig
+    from toolscout.settings import Settings
 
 
 def connect(
     client: Annotated[str, typer.Argument(help="claude, claude-code, cursor, vscode, codex or windsurf.")],
     undo: Annotated[bool, typer.Option("--undo", help="Take Toolscout out again.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Also take out the client's servers that Toolscout has too.")
+    ] = False,
     print_only: Annotated[bool, typer.Option("--print", help="Show what to paste where; write nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the change; write nothing.")] = False,
     project: Annotated[
@@ -33,12 +38,17 @@ def connect(
     """Add Toolscout to a client.
 
     Shows the change and asks first; keeps a backup. --undo puts the file back byte for byte, or, if it has changed
-    since, takes out only Toolscout's entry. A file that cannot be parsed is never written.
+    since, takes out only Toolscout's entry and puts back what --replace took out. A file that cannot be parsed is
+    never written.
+
+    A client goes on loading the other servers in its file. Those that Toolscout has too (see `toolscout import`) are
+    reached through it now: --replace takes them out, which is what saves the context.
     """
     from toolscout.server.clients import connect as clients
     from toolscout.server.clients.known import Machine, get_client
 
-    home = load_settings().home
+    settings = load_settings()
+    home = settings.home
     known = get_client(client)
     machine = Machine(project=(project or Path.cwd()).expanduser().absolute())
     if print_only:
@@ -49,24 +59,39 @@ def connect(
             note(f"For {known.title}, in {path}:")
             say(text.rstrip("\n"))
         return
-    if undo and url:
-        raise BadInput("--undo takes no --url.")
+    if undo and (url or replace):
+        raise BadInput(f"--undo takes no {'--url' if url else '--replace'}.")
     if undo:
         change = clients.plan_undo(known, machine, home, project=project is not None, file=file)
     else:
-        change = clients.plan_connect(known, machine, project=project is not None, file=file, url=url)
+        change = clients.plan_connect(
+            known,
+            machine,
+            project=project is not None,
+            file=file,
+            url=url,
+            existing=_configured(settings, needed=replace),
+            replace=replace,
+        )
+    others = {} if undo else {"in_toolscout": change.had, "only_here": change.only_here, "taken_out": change.taken_out}
+    suffix = f" --project {_quoted(project)}" if project else f" --file {_quoted(file)}" if file else ""
     if not change.needed:
         if as_json:
-            emit({"client": known.id, "file": str(change.path), "changed": False})
+            emit({"client": known.id, "file": str(change.path), "changed": False, **others})
         else:
             say(f"{known.title} is connected already ({change.path}).")
+            _say_others(change, f"{known.id} --replace{suffix}", url=url)
         return
     if not as_json:
         _show_diff(change)
     if dry_run:
         if as_json:
-            emit({"client": known.id, "file": str(change.path), "changed": False, "diff": change.diff()})
+            emit({"client": known.id, "file": str(change.path), "changed": False, "diff": change.diff(), **others})
+        else:
+            _say_others(change, f"{known.id} --replace{suffix}", url=url)
         return
+    if change.taken_out and not as_json:
+        _say_others(change, f"{known.id} --replace{suffix}", url=url)
     confirm(f"{'Write' if change.after is not None else 'Delete'} {change.path}?", yes)
     backup: Path | None = None
     if undo:
@@ -75,7 +100,7 @@ def connect(
         backup = clients.apply_connect(change, home)
     if as_json:
         saved = {"backup": str(backup)} if backup else {}
-        emit({"client": known.id, "file": str(change.path), "changed": True, "diff": change.diff(), **saved})
+        emit({"client": known.id, "file": str(change.path), "changed": True, "diff": change.diff(), **others, **saved})
         return
     if undo:
         say(f"Toolscout is taken out of {known.title}.")
@@ -83,8 +108,42 @@ def connect(
     say(f"{known.title} is connected. {known.reload}")
     if backup:
         say(f"Backup: {backup}")
-    suffix = f" --project {project}" if project else f" --file {file}" if file else ""
     say(f"Undo:   toolscout connect {known.id} --undo{suffix}")
+    if not change.taken_out:
+        _say_others(change, f"{known.id} --replace{suffix}", url=url)
+
+
+def _configured(settings: Settings, *, needed: bool) -> dict[str, UpstreamConfig]:
+    """Toolscout's own servers. A file of ours that cannot be read stops only what relies on it."""
+    from toolscout.server.config import ServersFile
+
+    try:
+        return ServersFile(settings.servers_file).load()
+    except BadInput:
+        if needed:
+            raise
+        return {}
+
+
+def _say_others(change: Change, replace: str, *, url: str | None) -> None:
+    """What else the client loads from the file, and what to do so that it loads only Toolscout."""
+    here = ", ".join(map(printable, change.only_here))
+    had = ", ".join(map(printable, change.had))
+    if change.taken_out:
+        say(f"Taken out of {change.path}, as Toolscout has them: {had}.")
+        say("Keys that stood with them are then only in the backup: `toolscout list` shows which servers need one.")
+    elif had:
+        say(f"{change.path} also holds servers that are reached through Toolscout now: {had}.")
+        say("The client goes on loading them. Taking them out of that file is what saves the context:")
+        say(f"  toolscout connect {replace}{f' --url {_quoted(url)}' if url else ''}")
+    if here:
+        say(f"Only in {change.path}, not in Toolscout: {here}. `toolscout import` takes them over.")
+
+
+def _quoted(text: object) -> str:
+    import shlex
+
+    return shlex.quote(str(text))
 
 
 def _show_diff(change: Change) -> None:

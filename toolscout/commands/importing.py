@@ -10,6 +10,7 @@ import typer
 
 from toolscout.commands.listing import list_tools_of, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table
+from toolscout.errors import BadInput
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
@@ -52,11 +53,14 @@ def import_servers(
     plan = plan_import(reading, servers.load(), keyring=keyring)
     if as_json and dry_run:
         emit(_plan_json(plan))
+        _refuse_unreadable(plan)
         return
     if not as_json:
         _show_plan(plan)
     if wary and not as_json and (left := _project_files()):
         note(f"Left out, as project files may be somebody else's (--project . includes them): {', '.join(left)}")
+    if not as_json:
+        _refuse_unreadable(plan)
     if dry_run:
         return
     listed: dict[str, Any] = {}
@@ -64,14 +68,26 @@ def import_servers(
         count = len(plan.additions)
         confirm(f"Take over {count} server{'s' if count > 1 else ''}?", yes)
         names = apply_import(plan, servers, keyring_service=settings.keyring_service)
-        if not as_json:
-            _say_to_set(plan)
         if check:
-            listed = list_tools_of(names, settings)
+            try:
+                listed = list_tools_of(names, settings)
+            except BaseException:
+                if not as_json:
+                    _say_to_set(plan)
+                raise
     if as_json:
         emit(_plan_json(plan) | {"listed": listed})
-    elif listed:
+        _refuse_unreadable(plan)
+        return
+    if listed:
         show_listed(listed)
+    _say_to_set(plan)  # last: among what the servers answer it would scroll past
+
+
+def _refuse_unreadable(plan: ImportPlan) -> None:
+    """Exit as for bad input where there were files, and not one of them could be read. The reasons are shown by now."""
+    if plan.failures and not plan.files:
+        raise typer.Exit(BadInput.exit_code)
 
 
 def _project_files() -> list[str]:

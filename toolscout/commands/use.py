@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def find(
-    query: Annotated[str, typer.Argument(help="What you want to do, in plain words, in any language.")],
+    query: Annotated[str, typer.Argument(help="What you want to do, in plain words (English finds most).")],
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=50, help="How many tools to aim for.")] = 5,
     server: Annotated[
         list[str] | None, typer.Option(help="Search only this server. Repeatable.", show_default=False)
@@ -115,8 +115,6 @@ def _show_suggestion(answer: dict[str, Any]) -> None:
         say(f"alternatives: {', '.join(map(printable, answer['alternatives']))}")
     if answer.get("reason"):
         note(answer["reason"])
-    if not answer.get("model"):
-        note("No model is installed, so arguments were not filled in. Enable one: toolscout model list")
 
 
 def _quoted(text: str) -> str:
