@@ -155,3 +155,16 @@ def test_a_model_that_is_not_installed_is_named(settings: Settings) -> None:
 
 def test_free_cores_is_at_least_one() -> None:
     assert free_cores() >= 1
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"choices": []}, {"choices": [{}]}, {"error": {"type": "exceed_context_size_error"}}]
+)
+async def test_an_answer_of_an_unknown_form_is_a_model_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: dict[str, object]
+) -> None:
+    backend = GgufBackend(tmp_path / "none.gguf")
+    monkeypatch.setattr(backend, "_ask", lambda request: answer)
+    with pytest.raises(ModelError, match="form that is not known"):
+        await backend.generate([{"role": "user", "content": "x"}])
+    await backend.close()

@@ -71,7 +71,13 @@ class GgufBackend:
             request["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._worker, self._ask, request)
-        return _generation(answer, prefix)
+        try:
+            return _generation(answer, prefix)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ModelError(
+                "The local model's answer has a form that is not known here.",
+                "Install xllamacpp as pinned, or report it.",
+            ) from error
 
     async def close(self) -> None:
         """Unload the model. Waits for a generation that is under way."""
