@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ import numpy as np
 
 from toolscout.errors import BadInput
 from toolscout.finetune.export_encoder import measure_parity
+from toolscout.finetune.model import encode, load_model
 from toolscout.finetune.pairs import read_calls, read_pool
 from toolscout.finetune.recall import dense_recall
-from toolscout.finetune.train_encoder import encode, load_model
 from toolscout.index.document import query_text
 from toolscout.index.encoder import OnnxEncoder
 
@@ -82,7 +83,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     found = check_export(args.model_folder, args.asset, args.tools, args.servers, args.calls)
     print(json.dumps(found, indent=2))
-    judge(found, args.min_cosine, args.max_loss)
+    try:
+        judge(found, args.min_cosine, args.max_loss)
+    except BadInput as error:
+        sys.exit(error.sentence())
 
 
 if __name__ == "__main__":

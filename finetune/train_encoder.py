@@ -28,11 +28,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from toolscout.errors import BadInput, ModelError, NotFound, StorageError
 from toolscout.finetune.leakage import check_leakage, hold_out
+from toolscout.finetune.losses import LOSSES, make_loss
+from toolscout.finetune.model import encode, load_model, model_hash
 from toolscout.finetune.negatives import SOURCES, Miner
 from toolscout.finetune.pairs import (
     VIEWS,
@@ -48,16 +47,10 @@ from toolscout.finetune.recall import dense_recall
 from toolscout.finetune.rows import RowOptions, TrainingRow, build_rows, row_texts
 from toolscout.index.asset import file_sha256
 from toolscout.index.document import DOCUMENT_VERSION, query_text
-from toolscout.index.encoder import printable
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject
 
-Floats = npt.NDArray[np.float32]
 Tick = Callable[[float, float | None], None]
-
-LOSSES = ("mnrl", "cached", "gist", "cached-gist")
-"""In-batch softmax (van den Oord et al., arXiv 1807.03748); the same in small pieces for large batches (Gao et al.,
-arXiv 2101.06983); with false negatives masked by the base encoder (Solatorio, arXiv 2402.16829); both."""
 
 BEST = "equivalent_recall@5"
 """What the best checkpoint is chosen by when dev is asked during training."""
@@ -190,14 +183,6 @@ def _hash(path: Path) -> str:
     return file_sha256(path)
 
 
-def model_hash(folder: Path) -> str:
-    """SHA-256 (hex) of a model folder's weights file."""
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if (folder / name).is_file():
-            return file_sha256(folder / name)
-    raise NotFound(f"There are no weights in {folder}.", "Give the folder that holds model.safetensors.")
-
-
 def _same_run(out: Path, identity: JsonObject) -> None:
     path = out / "run.json"
     if not path.is_file():
@@ -294,54 +279,6 @@ def row_counts(rows: Sequence[TrainingRow], pairs: Sequence[Pair], left: Counter
         "views": dict(Counter(row.view for row in rows)),
         "left_out": dict(left),
     }
-
-
-def load_model(folder: Path, max_tokens: int) -> Any:
-    """A sentence-transformers model in float32, on the GPU if there is one.
-
-    Raises BadInput unless it pools by the mean, as the exported graph does.
-    """
-    from sentence_transformers import SentenceTransformer
-
-    model = SentenceTransformer(str(folder), local_files_only=True).float()
-    pooling = next((m for m in model.modules() if type(m).__name__ == "Pooling"), None)
-    mode = getattr(pooling, "pooling_mode", None) or (pooling.get_pooling_mode_str() if pooling is not None else "none")
-    if mode not in ("mean", ("mean",)):
-        raise BadInput(f"{folder} pools by {mode}; the export pools by the mean.", "Choose a base that pools by mean.")
-    model.max_seq_length = max_tokens
-    model.model_card_data.generate_widget_examples = False  # no texts of the data in the checkpoints' cards
-    return model
-
-
-def encode(model: Any, texts: Sequence[str], prefix: str = "") -> Floats:
-    """Vectors of texts by a sentence-transformers model: float32 [n, dim], L2-normalised, in the order given."""
-    found = model.encode(
-        [prefix + printable(t) for t in texts],
-        batch_size=256 if model.device.type == "cuda" else 32,
-        normalize_embeddings=True,
-        convert_to_numpy=True,
-        show_progress_bar=False,
-    )
-    vectors: Floats = np.asarray(found, dtype=np.float32)
-    return vectors
-
-
-def make_loss(name: str, model: Any, base: Path, options: TrainOptions, mini_batch: int) -> Any:
-    """The loss; ``gist`` loads the base again as the guide."""
-    try:
-        from sentence_transformers.sentence_transformer import losses  # since 6
-    except ImportError:
-        from sentence_transformers import losses
-
-    if name == "mnrl":
-        return losses.MultipleNegativesRankingLoss(model, scale=options.scale)
-    if name == "cached":
-        return losses.CachedMultipleNegativesRankingLoss(model, scale=options.scale, mini_batch_size=mini_batch)
-    guide = load_model(base, options.max_tokens)
-    temperature = 1.0 / options.scale
-    if name == "gist":
-        return losses.GISTEmbedLoss(model, guide, temperature=temperature)
-    return losses.CachedGISTEmbedLoss(model, guide, temperature=temperature, mini_batch_size=mini_batch)
 
 
 def _train(run: _Run) -> JsonObject:
@@ -483,7 +420,7 @@ def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> tuple[Any, A
         model=model,
         args=args,
         train_dataset=Dataset.from_dict(_columns(run, rows)),
-        loss=make_loss(options.loss, model, run.base, options, running.mini_batch),
+        loss=make_loss(model, run.base, options, running.mini_batch),
         evaluator=_evaluator(run) if options.eval_steps and run.dev else None,
         callbacks=[log],
     )

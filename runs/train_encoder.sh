@@ -7,8 +7,8 @@
 # data contract, or several of them in one word, separated by spaces. Nothing is fetched. Stopped, the same command goes
 # on: finished stages are not repeated. DEV only measures, guards, and fits the search's few parameters.
 #
-# Environment: PYTHON (an interpreter with the train extra), STAGES (all five, in this order), NAME and SOURCE (for the
-# encoder's card), MIN_COSINE and MAX_LOSS (what the export may cost).
+# Environment: PYTHON (an interpreter with the train extra), STAGES (all five, in this order), NAME, SOURCE,
+# LICENCE and LICENCE_FILE (for the encoder's card), MIN_COSINE and MAX_LOSS (what the export may cost).
 #
 #   OUT/run       the training run       OUT/encoder   the encoder's asset folder, with the model card
 #   OUT/results   small files: train.json, card.md, export.json, parity.json, fit.json, retrieval.json
@@ -56,18 +56,23 @@ option() { "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["o
 if todo export export.json; then
   "$python" -m toolscout.finetune.export_encoder "$out/run/model" "$encoder" \
     --name "$name" --source "${SOURCE:-fine-tuned by Toolscout; the card says from what}" \
-    --licence-file "$repo/index/encoders/minilm-l6-v2/LICENSE" \
+    --licence "${LICENCE:-Apache-2.0}" --licence-file "${LICENCE_FILE:-$repo/index/encoders/minilm-l6-v2/LICENSE}" \
     --max-tokens "$(option max_tokens)" \
     --query-prefix "$(option query_prefix)" --document-prefix "$(option document_prefix)" > "$results/export.json.part"
   cp "$results/card.md" "$encoder/README.md"
   keep export.json
 fi
 
+# An export that costs too much fails this script, but only at its end: the other numbers say whether it matters.
+failed=0
 if todo check parity.json; then
-  "$python" -m toolscout.finetune.check_export "$out/run/model" "$encoder" \
+  if "$python" -m toolscout.finetune.check_export "$out/run/model" "$encoder" \
     --tools "${tools[@]}" --servers "${servers[@]}" --calls "${dev[@]}" \
-    --min-cosine "${MIN_COSINE:-0.99}" --max-loss "${MAX_LOSS:-0.005}" > "$results/parity.json.part"
-  keep parity.json
+    --min-cosine "${MIN_COSINE:-0.99}" --max-loss "${MAX_LOSS:-0.005}" > "$results/parity.json.part"; then
+    keep parity.json
+  else
+    failed=1
+  fi
 fi
 
 if todo fit fit.json; then
@@ -87,3 +92,4 @@ if todo eval retrieval.json; then
     --tools "${tools[@]}" --servers "${servers[@]}" --calls "${dev[@]}" --json "$results/retrieval.json.part"
   keep retrieval.json
 fi
+exit $failed

@@ -19,6 +19,7 @@ from toolscout.errors import BadInput, ModelError, NotFound
 from toolscout.finetune import train_encoder as training
 from toolscout.finetune.augment import KINDS, augment
 from toolscout.finetune.leakage import check_leakage, hold_out
+from toolscout.finetune.model import encode, load_model
 from toolscout.finetune.negatives import Miner, draw_negatives
 from toolscout.finetune.pairs import VIEWS, Pair, Pool, description_pairs, make_pairs, read_pool, same_text
 from toolscout.finetune.recall import dense_recall
@@ -334,6 +335,13 @@ def test_the_command_needs_weights_and_says_so(tmp_path: Path, capsys: pytest.Ca
     assert execute(["train", "encoder", *arguments, "--views", "full=much"]) == BadInput.exit_code
 
 
+def test_the_cards_command_names_no_place() -> None:
+    from toolscout.commands.training import _command
+
+    given = ["train", "encoder", "--calls", "/some/where/train.jsonl.gz", "--query-prefix", "query: "]
+    assert _command(given) == "toolscout train encoder --calls train.jsonl.gz --query-prefix 'query: '"
+
+
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"Training needs torch, transformers, sentence_transformers"):
@@ -423,11 +431,9 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     assert go("parts")["finished"]
 
     texts = ["merge two files", "weather"]
-    left, right = (
-        training.encode(training.load_model(tmp_path / name / "model", 64), texts) for name in ("whole", "parts")
-    )
+    left, right = (encode(load_model(tmp_path / name / "model", 64), texts) for name in ("whole", "parts"))
     assert np.allclose(left, right, atol=1e-5), "resumed at the same place, with the same rows"
-    untrained = training.encode(training.load_model(base, 64), texts)
+    untrained = encode(load_model(base, 64), texts)
     assert not np.allclose(left, untrained, atol=1e-3)
 
     rows = list(read_records(tmp_path / "whole" / "rows.jsonl.gz", TrainingRow))
@@ -446,6 +452,26 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     verify(asset)
     with OnnxEncoder(asset) as encoder:
         assert (encoder.encode(texts) * left).sum(axis=1).min() > 0.9
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore")
+def test_texts_encoded_by_length_have_the_same_loss_and_gradient(tmp_path: Path) -> None:
+    from toolscout.finetune import losses
+
+    model = load_model(make_base(tmp_path), 64).eval()
+    library = losses._library()
+    texts = [["a", "weather in Lima " * 9, "merge", "list all files"] * 3, [t.description for t in TOOLS.values()][:12]]
+    tokenise = getattr(model, "preprocess", None) or model.tokenize
+    found = []
+    for kind in (library.MultipleNegativesRankingLoss, losses.by_length(library)):
+        model.zero_grad()
+        loss = kind(model)([dict(tokenise(t)) for t in texts], None)
+        loss.backward()
+        found.append((float(loss), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    for a, b in zip(found[0][1], found[1][1], strict=True):
+        assert np.allclose(a.numpy(), b.numpy(), atol=1e-5)
 
 
 @needs_torch

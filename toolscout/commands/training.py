@@ -76,8 +76,6 @@ def encoder(
 
     Refuses files that leak: a dev request, or a tool that dev calls unseen, among the training rows.
     """
-    import shlex
-
     from toolscout.finetune.rows import RowOptions
     from toolscout.finetune.train_encoder import Running, TrainFiles, TrainOptions, train_encoder
 
@@ -113,7 +111,7 @@ def encoder(
         minutes=minutes,
         mini_batch=mini_batch,
         measure=measure,
-        command=shlex.join(["toolscout", *sys.argv[1:]]),
+        command=_command(sys.argv[1:]),
     )
     files = TrainFiles(calls, tools, servers or [], dev or [])
     with progress("Training") as tick:
@@ -124,6 +122,13 @@ def encoder(
         say(f"The encoder is in {out / 'model'}, its card in {out / 'README.md'}.")
     else:
         say(f"Stopped at step {result['steps']} of {result['of']}. The same command goes on.")
+
+
+def _command(arguments: list[str]) -> str:
+    """The command for the card, with files and folders by name: paths are of one machine, the card goes to all."""
+    import shlex
+
+    return shlex.join(["toolscout", *(Path(a).name if "/" in a else a for a in arguments)])
 
 
 def _names(text: str) -> tuple[str, ...]:
