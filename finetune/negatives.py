@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.int64]
 
 SOURCES = ("siblings", "words", "dense")
 
-DEPTH = 30
+DEPTH = 20
 """Ranks of near misses that are taken; which of them a row shows is drawn, so that one false negative is not shown
 again and again."""
 
@@ -131,10 +131,11 @@ def _top(scores: Floats) -> Rows:
     return rows[np.lexsort((rows, -scores[rows]))]
 
 
-def draw_negatives(
-    found: dict[str, list[str]], sources: Sequence[str], count: int, draw: random.Random, fallback: Sequence[str]
-) -> list[str]:
-    """``count`` different negatives: a source is drawn, then one of its tools; where all are spent, of ``fallback``."""
+def draw_negatives(found: dict[str, list[str]], sources: Sequence[str], count: int, draw: random.Random) -> list[str]:
+    """``count`` different negatives: a source is drawn, then one of its tools; fewer where all are spent.
+
+    The harder half is drawn seven times in ten: far down a list the tools have no more than a word in common.
+    """
     left = {source: list(found.get(source, ())) for source in sources}
     chosen: list[str] = []
     while len(chosen) < count:
@@ -142,9 +143,7 @@ def draw_negatives(
         if not usable:
             break
         pile = left[draw.choice(usable)]
-        tool_id = pile.pop(draw.randrange(len(pile)))
+        tool_id = pile.pop(int(len(pile) * draw.random() ** 2))
         if tool_id not in chosen:
             chosen.append(tool_id)
-    while len(chosen) < count and fallback:
-        chosen.append(draw.choice(fallback))
     return chosen

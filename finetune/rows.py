@@ -72,7 +72,7 @@ def _row(
     view = pair.view or draw.choices(views, [options.views[v] for v in views])[0]
     if view == "server":
         found = {source: _other_servers(pair, tools, miner.pool) for source, tools in found.items()}
-    negatives = draw_negatives(dict(found), options.sources, options.negatives, draw, ())
+    negatives = draw_negatives(dict(found), options.sources, options.negatives, draw)
     for _ in range(_RANDOM_TRIES * options.negatives):
         if len(negatives) == options.negatives:
             break

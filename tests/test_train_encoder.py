@@ -241,9 +241,9 @@ def test_dense_near_misses_come_nearest_first(pool: Pool) -> None:
 def test_drawn_negatives_differ_and_repeat_by_seed() -> None:
     found = {"siblings": ["a", "b"], "words": ["b", "c"]}
     sources = ("siblings", "words", "dense")
-    drawn = draw_negatives(found, sources, 3, random.Random(1), ())
+    drawn = draw_negatives(found, sources, 3, random.Random(1))
     assert sorted(drawn) == ["a", "b", "c"]
-    assert drawn == draw_negatives(found, sources, 3, random.Random(1), ())
+    assert drawn == draw_negatives(found, sources, 3, random.Random(1))
     assert found == {"siblings": ["a", "b"], "words": ["b", "c"]}, "left as it was"
 
 
