@@ -51,7 +51,18 @@ def retrieval(
     report: Annotated[Path | None, typer.Option(help="Write a page, the result and every row to this folder.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Ask only so many rows, the same ones every time.")] = None,
     seed: Annotated[int, typer.Option(help="Draws the rows of --limit.")] = 0,
-    peers: Annotated[str, typer.Option(help="Also measure these: fastmcp, bm25s, bm25s-words (commas between).")] = "",
+    peers: Annotated[
+        str,
+        typer.Option(help="Also measure these: fastmcp, fastmcp-regex, bm25s, bm25s-words, mcp-zero (commas between)."),
+    ] = "",
+    peer_encoder: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FOLDER", help="Also measure the plain vectors of the ONNX encoder in this folder."),
+    ] = None,
+    peer_command: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=COMMAND", help="Also measure this program; see docs/EVALUATION.md, Peers."),
+    ] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: default, a folder, st:MODEL or openai:MODEL.")] = "",
     cache: Annotated[Path | None, typer.Option(help="Keep embeddings here for later runs.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count answer tokens with.")] = None,
@@ -59,6 +70,8 @@ def retrieval(
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
 ) -> None:
     """Build a throw-away index of the tools, ask every request, report recall, abstention, latency and cost."""
+    from toolscout.eval.peers import PeerPlan
+    from toolscout.eval.peers.report import NO_PLOT, PLOT
     from toolscout.eval.report import retrieval_report, retrieval_tables, write_json
     from toolscout.eval.retrieval import RetrievalFiles, measure_retrieval
 
@@ -69,7 +82,11 @@ def retrieval(
         seed=seed,
         cache=cache,
         tokenizer=tokenizer,
-        peers=[name.strip() for name in peers.split(",") if name.strip()],
+        peers=PeerPlan(
+            names=[name.strip() for name in peers.split(",") if name.strip()],
+            encoders={name: Path(value) for name, value in _named(peer_encoder, "--peer-encoder").items()},
+            commands=_named(peer_command, "--peer-command"),
+        ),
         say=_say(quiet),
     )
     if json_out is not None:
@@ -77,6 +94,8 @@ def retrieval(
     if report is not None:
         page = retrieval_report(run, report)
         _say(quiet)(f"report: {page}")
+        if "peers" in run.result and not (report / f"{PLOT}.svg").is_file():
+            _say(quiet)(NO_PLOT)
     _show(quiet, retrieval_tables(run.result))
 
 
@@ -122,6 +141,19 @@ def calls(
         page = calls_report(run, report)
         _say(quiet)(f"report: {page}")
     _show(quiet, calls_tables(run.result))
+
+
+def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
+    """``NAME=VALUE`` pairs of an option."""
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not name or not equals or not value:
+            raise BadInput(f"{option} {pair} is not NAME=VALUE.")
+        if name in found:
+            raise BadInput(f"{option} names {name!r} twice.", "Give each peer a name of its own.")
+        found[name] = value
+    return found
 
 
 def _settings(pairs: list[str] | None, **named: str) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import StorageError
 from toolscout.eval.metrics import RANKING_KEYS
+from toolscout.eval.peers.report import NO_PLOT, abouts, failures, peers_table, write_plot
 from toolscout.records import JsonObject
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Table:
 
         table = RichTable(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
         for number, name in enumerate(self.head):
-            table.add_column(name, justify="left" if number == 0 else "right")
+            table.add_column(name, justify="left" if number == 0 else "right", no_wrap=number == 0)
         for row in self.rows:
             table.add_row(*(Text(cell) for cell in row))
         return table
@@ -98,27 +99,8 @@ def retrieval_tables(result: JsonObject) -> list[Table]:
         )
     )
     if "peers" in result:
-        tables.append(_peers_table(result))
+        tables.append(Table(*peers_table(result)))
     return tables
-
-
-def _peers_table(result: JsonObject) -> Table:
-    columns = ("recall@1", "recall@5", "recall@10")
-    head = ["", *(f"strict @{c[7:]}" for c in columns), *(f"equiv. @{c[7:]}" for c in columns), "ms p50", "ms p95"]
-    everyone = {"toolscout": result, **result["peers"]}
-    return Table(
-        "Peers, same tools and requests",
-        head,
-        [
-            [
-                name,
-                *(share_text(part["strict"][c]) for c in columns),
-                *(share_text(part["equivalent"][c]) for c in columns),
-                *(_number(part["latency_ms"][q]) for q in ("p50", "p95")),
-            ]
-            for name, part in everyone.items()
-        ],
-    )
 
 
 def calls_tables(result: JsonObject) -> list[Table]:
@@ -185,6 +167,11 @@ def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
     parts.append(refusal_curve(run.asked))
     parts += [table.html() for table in (misses, offers) if table.rows]
     notes = [f"{name}: {value}" for name, value in run.notes.items()] + run.warnings
+    if "peers" in run.result:
+        notes += failures(run.result)
+        plot = write_plot(run.result, folder)
+        about = "".join(f"<p>{escape(line)}</p>" for line in abouts(run.result))
+        parts.append(f"<h2>Peers</h2>{plot or escape(NO_PLOT)}{about}")
     return _write_folder(folder, "Retrieval", notes, parts, run.result, rows)
 
 

@@ -25,6 +25,7 @@ from toolscout.records import Call, JsonObject, Server, ServerState
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
+    from toolscout.eval.peers import PeerPlan
     from toolscout.index.search import Answer, SearchIndex
 
 RANK_DEPTH = 50
@@ -78,7 +79,7 @@ def measure_retrieval(
     seed: int = 0,
     cache: Path | None = None,
     tokenizer: Path | None = None,
-    peers: Sequence[str] = (),
+    peers: PeerPlan | None = None,
     say: Say = silent,
 ) -> RetrievalRun:
     """Build an index from the files in a temporary home, ask every row, and score the answers.
@@ -89,7 +90,8 @@ def measure_retrieval(
     """
     from toolscout.eval.peers import check_peers, measure_peers, read_servers
 
-    check_peers(peers)
+    if peers is not None:
+        check_peers(peers)
     settings = settings or Settings()
     calls, warnings = askable_rows(read_calls(files.calls, limit, seed))
     counter = make_counter(tokenizer)
@@ -115,7 +117,9 @@ def measure_retrieval(
                 notes["index_seconds"] = "with cached embeddings"
             if peers:
                 tools, servers = read_tools(files.tools), read_servers(files.servers)
-                result["peers"] = measure_peers(peers, tools, servers, calls, counter, say)
+                result["peers"] = measure_peers(
+                    peers, tools, servers, calls, counter, settings=settings, cache=cache, say=say
+                )
         finally:
             index.close()
     return RetrievalRun(result, asked, notes, warnings)

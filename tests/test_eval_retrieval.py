@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from toolscout.errors import BadInput, NotFound
 from toolscout.eval.cli import app
 from toolscout.eval.metrics import RANKING_KEYS
+from toolscout.eval.peers import PeerPlan
 from toolscout.eval.report import retrieval_report
 from toolscout.eval.retrieval import Asked, RetrievalFiles, measure_retrieval, score
 from toolscout.eval.rows import read_calls
@@ -181,7 +182,7 @@ def test_limit_draws_the_same_rows_whatever_their_order(tmp_path: Path) -> None:
 
 def test_unknown_peer_and_setting(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no peer called 'magic'"):
-        measure_retrieval(FILES, peers=["magic"])
+        measure_retrieval(FILES, peers=PeerPlan(["magic"]))
     arguments = [
         "retrieval",
         "--tools",

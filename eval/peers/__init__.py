@@ -1,0 +1,105 @@
+"""Other searches over the same tools and requests, measured in the same run and scored the same way.
+
+Named ones: ``fastmcp`` and ``fastmcp-regex`` (`fastmcp_search`), ``bm25s`` and ``bm25s-words`` (`words`), ``mcp-zero``
+(`mcp_zero`). Any encoder folder is a peer of its own (`dense`), and so is any program that speaks a small protocol
+(`command`): packaged rivals run that way, in their own environment. docs/EVALUATION.md says what each one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from toolscout.errors import BadInput
+from toolscout.eval.metrics import Judged, spread
+from toolscout.eval.peers import fastmcp_search, mcp_zero, words
+from toolscout.eval.peers.base import PeerPlan, PeerTask, RankedPeer
+from toolscout.eval.peers.command import PeerFailed, ask_command
+from toolscout.eval.peers.dense import ask_dense
+from toolscout.eval.rows import Say, silent
+from toolscout.jsonl import read_records
+from toolscout.records import Call, JsonObject, Server, Tool
+from toolscout.settings import Settings
+
+__all__ = ["PEERS", "PeerPlan", "check_peers", "measure_peers", "read_servers"]
+
+PEERS: dict[str, Callable[[PeerTask], RankedPeer]] = {
+    "fastmcp": fastmcp_search.ask_bm25,
+    "fastmcp-regex": fastmcp_search.ask_regex,
+    "bm25s": words.ask_plain,
+    "bm25s-words": words.ask_index_words,
+    "mcp-zero": mcp_zero.ask,
+}
+
+
+def measure_peers(
+    plan: PeerPlan,
+    tools: Mapping[str, Tool],
+    servers: Mapping[str, Server],
+    calls: Sequence[Call],
+    count_tokens: Callable[[str], int],
+    *,
+    settings: Settings | None = None,
+    cache: Path | None = None,
+    say: Say = silent,
+) -> JsonObject:
+    """``{peer: {about, n, strict, equivalent, latency_ms, answer_tokens, index_seconds, ...}}``, in the plan's order.
+
+    A program that fails has ``{about, failed: SENTENCE}`` instead. Raises BadInput for a peer that is unknown or
+    whose package is missing.
+    """
+    check_peers(plan)
+    rows = [row for row in calls if row.gold]
+    task = PeerTask(tools, servers, rows, count_tokens, settings or Settings(), plan.structured, cache, say)
+    asks: dict[str, Callable[[PeerTask], RankedPeer]] = {name: PEERS[name] for name in plan.names}
+    asks |= {name: partial(ask_dense, name=name, folder=folder) for name, folder in plan.encoders.items()}
+    asks |= {name: partial(ask_command, name=name, command=command) for name, command in plan.commands.items()}
+    results: JsonObject = {}
+    for name, ask in asks.items():
+        say(f"asking {name}")
+        try:
+            results[name] = _scored(ask(task), rows)
+        except ImportError as error:
+            raise BadInput(f"The peer {name} needs a package: {error}.", "Install toolscout[eval].") from None
+        except PeerFailed as error:
+            say(str(error))
+            results[name] = {"about": plan.commands[name], "failed": str(error)}
+    return results
+
+
+def _scored(peer: RankedPeer, rows: Sequence[Call]) -> JsonObject:
+    from toolscout.eval.retrieval import readings
+
+    found: JsonObject = {
+        "about": peer.about,
+        "n": len(rows),
+        **readings([_judged(row, peer.ranked[row.id]) for row in rows]),
+        "latency_ms": spread(peer.ms),
+        "answer_tokens": spread(peer.answer_tokens, 1),
+        "index_seconds": round(peer.index_seconds, 2),
+        **peer.extra,
+    }
+    asked = [row for row in rows if row.id in peer.structured]
+    if asked:
+        found["structured"] = {
+            "n": len(asked),
+            **readings([_judged(row, peer.structured[row.id]) for row in asked]),
+            "latency_ms": spread(peer.structured_ms),
+        }
+    return found
+
+
+def _judged(row: Call, ranked: Sequence[str]) -> Judged:
+    gold = frozenset(g.tool_id for g in row.gold)
+    return Judged(ranked, gold, gold | frozenset(row.relevant or ()))
+
+
+def check_peers(plan: PeerPlan) -> None:
+    """Raises BadInput for a peer that does not exist or cannot be started."""
+    plan.check(list(PEERS))
+
+
+def read_servers(paths: Sequence[Path]) -> dict[str, Server]:
+    """Servers by id."""
+    return {server.server_id: server for path in paths for server in read_records(path, Server)}
