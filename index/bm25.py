@@ -13,8 +13,8 @@ different words has a chance of 3 in 100 million.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.index.document import FIELDS
+from toolscout.index.table import Table
 from toolscout.index.words import hashes
 
 Ints = npt.NDArray[np.int64]
@@ -107,8 +108,14 @@ class Forward:
 
     def save(self, folder: Path) -> None:
         """Write the arrays as ``forward.*.npy``."""
-        for name in ("indptr", "terms", "counts", "lengths"):
-            np.save(folder / f"forward.{name}.npy", getattr(self, name))
+        with Table(folder) as table:
+            self.append_to(table)
+
+    def append_to(self, table: Table) -> None:
+        """Add the rows to the arrays ``forward.*`` of a table."""
+        table.append_offsets("forward.indptr", self.indptr)
+        for name in ("terms", "counts", "lengths"):
+            table.append(f"forward.{name}", getattr(self, name))
 
     @staticmethod
     def load(folder: Path) -> Forward:
@@ -117,20 +124,110 @@ class Forward:
         return Forward(*parts)
 
 
-@dataclass(frozen=True)
 class WordScores:
-    """A query's words against the index: BM25 ``scores`` float32 [rows]; ``terms`` are the query's different words,
-    ``idf`` theirs (words that no row has get the idf of a word that one row has)."""
+    """A query's words against the index: ``terms`` are its different words, ``idf`` theirs (words that no row has get
+    the idf of a word that one row has), ``scores`` the BM25 of every row, float32 [rows]."""
 
-    scores: Floats
-    terms: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    idf: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
+    def __init__(self, scores: Floats, terms: Hashes, idf: Floats) -> None:
+        self._scores: Floats | None = scores
+        self.terms, self.idf = terms, idf
+
+    @property
+    def scores(self) -> Floats:
+        """BM25 of every row."""
+        assert self._scores is not None
+        return self._scores
+
+    def at(self, rows: Ints | None) -> Floats:
+        """BM25 of some rows (ascending), or of all: float32 [len(rows)]."""
+        return self.scores if rows is None else self.scores[rows]
+
+    def top(self, k: int) -> Ints:
+        """Rows of the ``k`` highest scores above zero, in no order."""
+        return best_rows(self.scores, k)
+
+
+class LazyScores(WordScores):
+    """Scores that are computed as far as they are asked for: see ``top``."""
+
+    def __init__(self, index: Inverted, terms: Hashes, idf: Floats, places: Ints) -> None:
+        """``places`` are the known words' places in the index."""
+        self.terms, self.idf = terms, idf
+        self._index = index
+        self._scores = None
+        # Rare words first: they narrow down the most, and cost the least.
+        sizes = index.indptr[places + 1] - index.indptr[places]
+        self._places = places[np.argsort(sizes, kind="stable")]
+        self._partial = np.zeros(0, dtype=np.float32)
+        self._added = 0
+
+    @property
+    def scores(self) -> Floats:
+        """BM25 of every row; computed when first asked for."""
+        if self._scores is None:
+            self._add(len(self._places))
+            self._scores = self._partial
+        return self._scores
+
+    def _add(self, upto: int) -> None:
+        """Take the words before ``upto`` into the partial scores of all rows."""
+        if not len(self._partial):
+            self._partial = np.zeros(self._index.size, dtype=np.float32)
+        for place in self._places[self._added : upto]:
+            rows, impacts = self._index.postings(place)
+            self._partial[rows] += impacts
+        self._added = max(self._added, upto)
+
+    def top(self, k: int) -> Ints:
+        """As for all scores, without visiting every row of frequent words.
+
+        Turtle and Flood's MaxScore (Information Processing & Management 31, 1995): once ``k`` rows have more than all
+        words left could add, no row without one of the words so far can come among the best. From there on the words
+        left are looked up for the rows that still can, and these get fewer with each word.
+        """
+        if self._scores is not None:
+            return best_rows(self._scores, k)
+        left = np.append(np.cumsum(self._index.most[self._places][::-1])[::-1], 0.0)
+        for i in range(len(self._places)):
+            self._add(i + 1)
+            if left[i + 1] and np.count_nonzero(self._partial >= left[i + 1]) >= k:
+                break
+        floor = self._kth(self._partial[self._partial >= left[self._added]], k)
+        rows = np.flatnonzero(self._partial >= max(floor - left[self._added], _TINY))
+        scores = self._partial[rows]
+        for i in range(self._added, len(self._places)):
+            scores += self._index.impacts_at(self._places[i], rows)
+            kept = scores >= self._kth(scores, k) - left[i + 1]
+            rows, scores = rows[kept], scores[kept]
+        return rows[best_rows(scores, k)]
+
+    @staticmethod
+    def _kth(scores: Floats, k: int) -> float:
+        """The ``k``-th highest; 0 if there are fewer."""
+        return float(np.partition(scores, -k)[-k]) if len(scores) >= k else 0.0
+
+    def at(self, rows: Ints | None) -> Floats:
+        """As for all scores; of words that were not needed for ``top``, only these rows are looked up."""
+        if rows is None or self._scores is not None or not self._added:
+            return super().at(rows)
+        scores: Floats = self._partial[rows]
+        for place in self._places[self._added :]:
+            scores += self._index.impacts_at(place, rows)
+        return scores
+
+
+def best_rows(scores: Floats, k: int) -> Ints:
+    """Places of the ``k`` highest scores above zero, in no order."""
+    places = np.flatnonzero(scores > 0)
+    if len(places) > k:
+        places = places[np.argpartition(scores[places], -k)[-k:]]
+    return places
 
 
 @dataclass(frozen=True)
 class Inverted:
-    """Words' rows: ``terms`` uint64 [words] sorted, ``indptr`` int64 [words + 1], ``rows`` int32 [nnz], ``impacts``
-    float32 [nnz] (idf included), ``idf`` float32 [words]."""
+    """Words' rows: ``terms`` uint64 [words] sorted, ``indptr`` int64 [words + 1], ``rows`` int32 [nnz] ascending in
+    each word, ``impacts`` float32 [nnz] (idf included), ``idf`` and ``most`` (greatest impact) float32 [words]."""
 
     size: int
     terms: Hashes
@@ -138,55 +235,115 @@ class Inverted:
     rows: Rows
     impacts: Floats
     idf: Floats
+    most: Floats
 
     @staticmethod
     def of(forward: Forward, weights: Bm25Weights) -> Inverted:
         """Invert the forward form and compute every impact."""
-        size = len(forward)
-        average = np.maximum(forward.lengths.astype(np.float64).mean(axis=0) if size else np.ones(len(FIELDS)), 1e-9)
-        b = np.array(weights.b)
-        norms = np.array(weights.weights) / (1.0 - b + b * forward.lengths / average)
-        row_of = np.repeat(np.arange(size, dtype=np.int32), np.diff(forward.indptr))
-        tf = np.zeros(len(forward.terms), dtype=np.float32)
-        for f in range(len(FIELDS)):
-            tf += forward.counts[:, f] * norms[:, f].astype(np.float32)[row_of]
-        order = np.argsort(forward.terms, kind="stable")
-        ordered = forward.terms[order]
-        starts = (
-            np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.zeros(0, int)
-        )
-        indptr = np.concatenate([starts, [len(ordered)]]).astype(np.int64)
-        frequency = np.diff(indptr)
-        idf = np.log1p((size - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
-        tf = tf[order]
-        impacts = (tf * (weights.k1 + 1.0) / (tf + weights.k1) * np.repeat(idf, frequency)).astype(np.float32)
-        return Inverted(size, ordered[starts], indptr, row_of[order], impacts, idf)
+        return _invert(forward, weights, lambda name, size, dtype: np.empty(size, dtype=dtype))
+
+    @staticmethod
+    def build(forward: Forward, weights: Bm25Weights, folder: Path) -> None:
+        """As ``of`` and ``save``, with the large arrays written in place: memory does not grow with the rows."""
+
+        def mapped(name: str, size: int, dtype: type) -> npt.NDArray[Any]:
+            if not size:  # a file of nothing cannot be mapped
+                return np.empty(0, dtype=dtype)
+            return np.lib.format.open_memmap(folder / f"inverted.{name}.npy", "w+", dtype, (size,))
+
+        done = _invert(forward, weights, mapped)
+        for name in _PARTS:
+            values = getattr(done, name)
+            if isinstance(values, np.memmap):
+                values.flush()
+            else:
+                np.save(folder / f"inverted.{name}.npy", values)
+
+    def postings(self, place: int) -> tuple[Rows, Floats]:
+        """Rows (ascending) and impacts of the word at a place."""
+        start, end = self.indptr[place], self.indptr[place + 1]
+        return self.rows[start:end], self.impacts[start:end]
+
+    def impacts_at(self, place: int, rows: Ints) -> Floats:
+        """Impact of the word at a place on each of some rows (ascending)."""
+        having, impacts = self.postings(place)
+        # Of the same type on both sides, or numpy converts all of the word's rows first.
+        found = np.minimum(np.searchsorted(having, rows.astype(having.dtype)), len(having) - 1)
+        return np.where(having[found] == rows, impacts[found], np.float32(0))
 
     def score(self, query_terms: Sequence[int]) -> WordScores:
         """BM25 of every row for a query's word hashes; a repeated word counts once."""
-        scores = np.zeros(self.size, dtype=np.float32)
         terms = np.unique(np.array(query_terms, dtype=np.uint64))
         if not len(terms) or not self.size:
-            return WordScores(scores, terms, np.zeros(len(terms), np.float32))
-        unknown = np.float32(np.log1p((self.size - 0.5) / 1.5))
-        idf = np.full(len(terms), unknown, dtype=np.float32)
-        if len(self.terms):
-            places = np.searchsorted(self.terms, terms)
-            for i, (term, place) in enumerate(zip(terms, places, strict=True)):
-                if place == len(self.terms) or self.terms[place] != term:
-                    continue
-                start, end = self.indptr[place], self.indptr[place + 1]
-                scores[self.rows[start:end]] += self.impacts[start:end]
-                idf[i] = self.idf[place]
-        return WordScores(scores, terms, idf)
+            return WordScores(np.zeros(self.size, dtype=np.float32), terms, np.zeros(len(terms), np.float32))
+        idf = np.full(len(terms), np.log1p((self.size - 0.5) / 1.5), dtype=np.float32)
+        if not len(self.terms):
+            return WordScores(np.zeros(self.size, dtype=np.float32), terms, idf)
+        places = np.minimum(np.searchsorted(self.terms, terms), len(self.terms) - 1)
+        known = self.terms[places] == terms
+        idf[known] = self.idf[places[known]]
+        return LazyScores(self, terms, idf, places[known])
 
     def save(self, folder: Path) -> None:
         """Write the arrays as ``inverted.*.npy``."""
-        for name in ("terms", "indptr", "rows", "impacts", "idf"):
+        for name in _PARTS:
             np.save(folder / f"inverted.{name}.npy", getattr(self, name))
 
     @staticmethod
     def load(folder: Path, size: int) -> Inverted:
         """Memory-map what ``save`` wrote."""
-        names = ("terms", "indptr", "rows", "impacts", "idf")
-        return Inverted(size, *(_mapped(folder / f"inverted.{n}.npy") for n in names))
+        return Inverted(size, *(_mapped(folder / f"inverted.{n}.npy") for n in _PARTS))
+
+
+_PARTS = ("terms", "indptr", "rows", "impacts", "idf", "most")
+_CHUNK = 16_384
+_TINY = 1e-9
+
+
+def _chunks(forward: Forward) -> Iterator[tuple[int, int, int, int]]:
+    """Row ranges, each with the range of its words: ``first, last, start, end``."""
+    for first in range(0, len(forward), _CHUNK):
+        last = min(first + _CHUNK, len(forward))
+        yield first, last, int(forward.indptr[first]), int(forward.indptr[last])
+
+
+def _invert(forward: Forward, weights: Bm25Weights, make: Callable[[str, int, type], npt.NDArray[Any]]) -> Inverted:
+    """A counting sort by word, a chunk of rows at a time: first how often each word occurs, then each posting to its
+    place. ``make`` gives the large arrays."""
+    size = len(forward)
+    total = np.zeros(len(FIELDS), dtype=np.int64)
+    vocabulary, frequency = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+    for first, last, start, end in _chunks(forward):
+        total += forward.lengths[first:last].sum(axis=0, dtype=np.int64)
+        words, counts = np.unique(forward.terms[start:end], return_counts=True)
+        together, where = np.unique(np.concatenate([vocabulary, words]), return_inverse=True)
+        summed = np.zeros(len(together), dtype=np.int64)
+        summed[where[: len(vocabulary)]] = frequency
+        summed[where[len(vocabulary) :]] += counts
+        vocabulary, frequency = together, summed
+    average = np.maximum(total / size if size else np.ones(len(FIELDS)), 1e-9)
+    indptr = np.concatenate([[0], np.cumsum(frequency)]).astype(np.int64)
+    idf = np.log1p((size - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
+    rows, impacts = make("rows", int(indptr[-1]), np.int32), make("impacts", int(indptr[-1]), np.float32)
+    most = np.zeros(len(vocabulary), dtype=np.float32)
+    following = indptr[:-1].copy()
+    b, k1 = np.array(weights.b), np.float32(weights.k1)
+    for first, last, start, end in _chunks(forward):
+        if start == end:
+            continue
+        norms = (np.array(weights.weights) / (1.0 - b + b * forward.lengths[first:last] / average)).astype(np.float32)
+        row_of = np.repeat(np.arange(last - first), np.diff(forward.indptr[first : last + 1]))
+        tf = np.einsum("ij,ij->i", forward.counts[start:end].astype(np.float32), norms[row_of])
+        order = np.argsort(forward.terms[start:end], kind="stable")
+        ordered = forward.terms[start:end][order]
+        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        sizes = np.diff(np.append(starts, len(ordered)))
+        places = np.searchsorted(vocabulary, ordered[starts])
+        target = np.arange(len(ordered)) + np.repeat(following[places] - starts, sizes)
+        tf = tf[order]
+        impact = tf * (k1 + 1) / (tf + k1) * np.repeat(idf[places], sizes)
+        rows[target] = row_of[order] + first
+        impacts[target] = impact
+        most[places] = np.maximum(most[places], np.maximum.reduceat(impact, starts))
+        following[places] += sizes
+    return Inverted(size, vocabulary, indptr, rows, impacts, idf, most)

@@ -8,8 +8,9 @@ current stays so, and what was encoded is not encoded again.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from toolscout.index.document import DOCUMENT_VERSION, server_text, tool_text, t
 from toolscout.index.encoder import Encoder, make_encoder
 from toolscout.index.names import id_hash, name_hash, trigram_signature
 from toolscout.index.snapshot import Arrays, Blobs, Draft, Meta
+from toolscout.index.table import Table
 from toolscout.index.vectors import (
     ANN_FILE,
     FLAT_LIMIT,
@@ -50,6 +52,8 @@ STATES = tuple(ServerState)
 _ENCODE_BATCH = 256
 _LOCK_SECONDS = 1800
 _RELOAD_SHARE = 0.2
+_RELOAD_MOST = 20_000
+_CHUNK = 8192
 _RETRAIN_SHARE = 0.3
 
 
@@ -169,70 +173,80 @@ class _Build:
         ids = np.array([id_hash(k.tool_id) for k in keys], dtype=np.uint64)
         content = np.array([hash64(f"{k.tool_id}\0{k.version}\0{said[k.server_id]}") for k in keys], dtype=np.uint64)
         old = rows_of(self.previous.arrays["tool.keys"], content) if self.previous else np.full(len(keys), -1)
-        fresh = np.flatnonzero(old < 0)
-        tools = self._load(keys, fresh)
-        kept = old[old >= 0]
-
-        def fresh_tools() -> Iterator[tuple[Tool, Server]]:
-            return ((t, servers[t.server_id]) for t in tools)
-
-        texts = [tool_text(t, s) for t, s in fresh_tools()]
-        vectors = self._vectors("tool", content, lambda rows: texts)
-        forward = Forward.of(tool_words(t, s) for t, s in fresh_tools())
-        records = Blobs.of(t.to_json() for t in tools)
-        names = np.array([name_hash(t.name) for t in tools], dtype=np.uint64)
-        read_only = np.array([t.read_only for t in tools], dtype=np.uint8)
-        trigrams = _trigrams(tools)
-        if self.previous:
-            arrays = self.previous.arrays
-            place = _places(old)
-            forward = Forward.join([Forward.load(self.previous.folder).take(kept), forward]).take(place)
-            records = Blobs.splice(arrays.blobs("tool.records"), records, old)
-            names = np.concatenate([arrays["tool.names"][kept], names])[place]
-            read_only = np.concatenate([arrays["tool.read_only"][kept], read_only])[place]
-            trigrams = np.concatenate([arrays["tool.trigrams"][kept], trigrams])[place]
-        forward.save(draft.folder)
-        Inverted.of(forward, Bm25Weights()).save(draft.folder)
-        draft.blobs("tool.records", records)
+        names = self._tool_rows(draft, keys, servers, content, old)
+        Inverted.build(Forward.load(draft.folder), Bm25Weights(), draft.folder)
         draft.blobs("tool.id_texts", Blobs.of(k.tool_id for k in keys))
-        id_order = np.argsort(ids, kind="stable")
+        id_order, name_order, key_order = (np.argsort(a, kind="stable") for a in (ids, names, content))
         draft.arrays(
             {
                 "tool.ids": ids,
                 "tool.id_order": id_order,
                 "tool.ids_sorted": ids[id_order],
                 "tool.keys": content,
-                "tool.names": names,
-                "tool.read_only": read_only,
+                "tool.names_sorted": names[name_order],
+                "tool.name_order": name_order,
+                "tool.keys_sorted": content[key_order],
+                "tool.key_order": key_order,
                 "tool.servers": np.array([order[k.server_id] for k in keys], dtype=np.int32),
-                "tool.trigrams": trigrams,
-                "tool.codes": vectors.codes,
-                "tool.scales": vectors.scales,
             }
         )
         if len(keys) > FLAT_LIMIT:
-            self._ann(draft, vectors, content)
+            written = Arrays(draft.folder)
+            self._ann(draft, VectorStore(written["tool.codes"], written["tool.scales"]), content)
         return ids
 
-    def _load(self, keys: Sequence[ToolKey], fresh: Rows) -> list[Tool]:
+    def _tool_rows(
+        self, draft: Draft, keys: Sequence[ToolKey], servers: Mapping[str, Server], content: Ids, old: Rows
+    ) -> Ids:
+        """Write what a tool has a row of, chunk by chunk: kept rows (``old`` >= 0) copied, the fresh ones made.
+
+        Only a chunk's records, texts and vectors are in memory at a time. Returns the name hashes.
+        """
+        total = int((old < 0).sum())
+        loaded = self._load(keys, np.flatnonzero(old < 0))
+        before = _ToolRows.of(self.previous) if self.previous else None
+        names = [np.zeros(0, np.uint64)]
+        done = 0
+        with Table(draft.folder) as table:
+            for start in range(0, max(len(keys), 1), _CHUNK):
+                part = old[start : start + _CHUNK]
+                tools = list(itertools.islice(loaded, int((part < 0).sum())))
+                texts = [tool_text(t, servers[t.server_id]) for t in tools]
+                coded = VectorStore.of(self._encode("tool", texts, "document", done, total) if texts else self._none())
+                rows = _ToolRows.made(tools, servers, coded)
+                done += len(tools)
+                if before is not None:
+                    rows = before.splice(rows, part)
+                rows.append_to(table)
+                names.append(rows.names)
+        return np.concatenate(names)
+
+    def _load(self, keys: Sequence[ToolKey], fresh: Rows) -> Iterator[Tool]:
         """The fresh tools' records, in the order of ``fresh``. A tool that went meanwhile cannot be left out any more:
         it is kept as it is named, and the next build, which sees the later revision, drops it."""
-        wanted = {keys[i].tool_id: int(i) for i in fresh}
-        if len(fresh) > _RELOAD_SHARE * len(keys):
+        wanted = {keys[i].tool_id: n for n, i in enumerate(fresh)}
+        source: Iterable[Tool]
+        if len(fresh) > min(_RELOAD_SHARE * len(keys), _RELOAD_MOST):
             source = self.catalogue.tools(reviews=[Review.APPROVED])
         else:
             server_ids = dict.fromkeys(keys[i].server_id for i in fresh)
-            source = (t for s in server_ids for t in self.catalogue.tools(server_id=s, reviews=[Review.APPROVED]))
-        found: dict[int, Tool] = {}
+            some = (t for s in server_ids for t in self.catalogue.tools(server_id=s, reviews=[Review.APPROVED]))
+            source = sorted((t for t in some if t.tool_id in wanted), key=lambda t: wanted[t.tool_id])
+
+        def named(n: int) -> Tool:
+            key = keys[fresh[n]]
+            name = key.tool_id.removeprefix(key.server_id + "/") or key.tool_id
+            return Tool(tool_id=key.tool_id, server_id=key.server_id, name=name)
+
+        given = 0
         for tool in source:
-            row = wanted.get(tool.tool_id)
-            if row is not None:
-                found[row] = tool
-        for tool_id, row in wanted.items():
-            if row not in found:
-                name = tool_id.removeprefix(keys[row].server_id + "/") or tool_id
-                found[row] = Tool(tool_id=tool_id, server_id=keys[row].server_id, name=name)
-        return [found[int(i)] for i in fresh]
+            place = wanted.get(tool.tool_id, -1)
+            if place < given:
+                continue
+            yield from map(named, range(given, place))
+            yield tool
+            given = place + 1
+        yield from map(named, range(given, len(fresh)))
 
     def _ann(self, draft: Draft, vectors: VectorStore, content: Ids) -> None:
         """An IVF index for a large pool: the previous one changed, or a new one when much of it is new."""
@@ -299,24 +313,92 @@ class _Build:
     def _none(self) -> npt.NDArray[np.float32]:
         return np.zeros((0, self.encoder.dim), dtype=np.float32)
 
-    def _encode(self, what: str, texts: list[str], kind: Any) -> npt.NDArray[np.float32]:
-        """Vectors of texts, float32 [n, dim]; each different text is encoded once, ever."""
+    def _encode(
+        self, what: str, texts: list[str], kind: Any, done: int = 0, total: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of texts, float32 [n, dim]; each different text is encoded once, ever. For the progress, they come
+        after ``done`` others and there are ``total`` in all."""
         name = self.encoder.fingerprint
         hashes = [hashlib.sha256(f"{kind}\0{t}".encode("utf-8", "surrogatepass")).hexdigest() for t in texts]
         cached = self.catalogue.get_vectors(name, list(dict.fromkeys(hashes)))
         missing = {h: t for h, t in zip(hashes, texts, strict=True) if h not in cached}
         todo = sorted(missing.items(), key=lambda item: len(item[1]))
+        known, total = len(texts) - len(todo), len(texts) if total is None else total
         for start in range(0, len(todo), _ENCODE_BATCH):
-            self.progress(f"{what} vectors", start, len(todo))
+            self.progress(f"{what} vectors", done + known + start, total)
             batch = todo[start : start + _ENCODE_BATCH]
             vectors = self.encoder.encode([t for _, t in batch], kind=kind)
             some = {h: v for (h, _), v in zip(batch, vectors, strict=True)}
             self.catalogue.put_vectors(name, some)
             cached.update(some)
         if todo:
-            self.progress(f"{what} vectors", len(todo), len(todo))
+            self.progress(f"{what} vectors", done + len(texts), total)
         self.embedded += len(todo)
         return np.stack([cached[h] for h in hashes])
+
+
+@dataclass(frozen=True)
+class _ToolRows:
+    """All that some tools have a row of; a previous generation's rows, mapped, are such rows too."""
+
+    forward: Forward
+    records: Blobs
+    names: Ids
+    read_only: npt.NDArray[np.uint8]
+    trigrams: npt.NDArray[np.uint64]
+    vectors: VectorStore
+
+    @staticmethod
+    def of(previous: _Previous) -> _ToolRows:
+        """The rows of a generation."""
+        arrays = previous.arrays
+        return _ToolRows(
+            Forward.load(previous.folder),
+            arrays.blobs("tool.records"),
+            arrays["tool.names"],
+            arrays["tool.read_only"],
+            arrays["tool.trigrams"],
+            VectorStore(arrays["tool.codes"], arrays["tool.scales"]),
+        )
+
+    @staticmethod
+    def made(tools: Sequence[Tool], servers: Mapping[str, Server], vectors: VectorStore) -> _ToolRows:
+        """Rows of new tools."""
+        return _ToolRows(
+            Forward.of(tool_words(t, servers[t.server_id]) for t in tools),
+            Blobs.of(t.to_json() for t in tools),
+            np.array([name_hash(t.name) for t in tools], dtype=np.uint64),
+            np.array([t.read_only for t in tools], dtype=np.uint8),
+            _trigrams(tools),
+            vectors,
+        )
+
+    def splice(self, new: _ToolRows, old: Rows) -> _ToolRows:
+        """Row i is this one's row ``old[i]``, or the next of ``new`` where ``old[i]`` is -1."""
+        kept, place = old[old >= 0], _places(old)
+
+        def both(mine: npt.NDArray[Any], its: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.concatenate([mine[kept], its])[place]
+
+        return _ToolRows(
+            Forward.join([self.forward.take(kept), new.forward]).take(place),
+            Blobs.splice(self.records, new.records, old),
+            both(self.names, new.names),
+            both(self.read_only, new.read_only),
+            both(self.trigrams, new.trigrams),
+            VectorStore.join([self.vectors.take(kept), new.vectors]).take(place),
+        )
+
+    def append_to(self, table: Table) -> None:
+        """Add the rows to a draft's arrays."""
+        self.forward.append_to(table)
+        table.append("tool.records.data", self.records.data)
+        table.append_offsets("tool.records.offsets", self.records.offsets)
+        table.append("tool.names", self.names)
+        table.append("tool.read_only", self.read_only)
+        table.append("tool.trigrams", self.trigrams)
+        table.append("tool.codes", self.vectors.codes)
+        table.append("tool.scales", self.vectors.scales)
 
 
 def _said(server: Server) -> str:

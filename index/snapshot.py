@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from toolscout.errors import StorageError
 
-FORMAT = 1
+FORMAT = 2
 """Layout of a generation; another number is not read but rebuilt."""
 
 CURRENT = "CURRENT"
