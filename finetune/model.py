@@ -16,14 +16,15 @@ from toolscout.index.encoder import printable
 Floats = npt.NDArray[np.float32]
 
 
-def load_model(folder: Path, max_tokens: int) -> Any:
-    """A sentence-transformers model in float32, on the GPU if there is one.
+def load_model(folder: Path, max_tokens: int, *, dropout: float | None = None) -> Any:
+    """A sentence-transformers model in float32, on the GPU if there is one; ``dropout`` instead of its own if given.
 
     Raises BadInput unless it pools by the mean, as the exported graph does.
     """
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(folder), local_files_only=True).float()
+    rates = {} if dropout is None else {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    model = SentenceTransformer(str(folder), local_files_only=True, config_kwargs=rates).float()
     pooling = next((m for m in model.modules() if type(m).__name__ == "Pooling"), None)
     mode = getattr(pooling, "pooling_mode", None) or (pooling.get_pooling_mode_str() if pooling is not None else "none")
     if mode not in ("mean", ("mean",)):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.errors import BadInput
-from toolscout.finetune.pairs import Pair, Pool, definition, same_text
+from toolscout.finetune.pairs import NOTHING, Pair, Pool, definition, same_text
 from toolscout.index.bm25 import Bm25Weights, Forward, Inverted
 from toolscout.index.document import tool_words
 from toolscout.index.words import hashes
@@ -62,6 +62,7 @@ class Miner:
             self.siblings[tool.server_id].append(row)
         self._said = lru_cache(maxsize=None)(self._words_of)
         self._kind = lru_cache(maxsize=None)(self._kind_of)
+        self._definition = lru_cache(maxsize=None)(lambda tool_id: definition(pool.tools[tool_id]))
 
     def kind(self, tool_id: str) -> str:
         """A name that near-duplicates by description share: of two tools with one kind neither is a negative."""
@@ -69,10 +70,11 @@ class Miner:
 
     def near_duplicate(self, gold: str, other: str) -> bool:
         """Whether a tool does what the gold does, as far as its words tell."""
-        a, b = self.pool.tools[gold], self.pool.tools[other]
-        if gold == other or self.kind(gold) == self.kind(other) or definition(a) == definition(b):
+        if gold == NOTHING:
+            return False
+        if gold == other or self.kind(gold) == self.kind(other) or self._definition(gold) == self._definition(other):
             return True
-        if a.server_id == b.server_id:
+        if self.pool.tools[gold].server_id == self.pool.tools[other].server_id:
             return False
         left, right = self._said(gold), self._said(other)
         return bool(left and right) and len(left & right) >= OVERLAP * len(left | right)
@@ -94,7 +96,8 @@ class Miner:
 
     def _of_pair(self, pair: Pair, near: Floats | None) -> dict[str, list[str]]:
         words = self.words.score(hashes(pair.query)).scores
-        siblings = np.array(self.siblings[self.pool.tools[pair.gold].server_id], dtype=np.int64)
+        own = [] if pair.gold == NOTHING else self.siblings[self.pool.tools[pair.gold].server_id]
+        siblings = np.array(own, dtype=np.int64)
         hardness = words if near is None else near
         ranked = {"siblings": siblings[np.argsort(-hardness[siblings], kind="stable")], "words": _top(words)}
         if near is not None:

@@ -6,6 +6,7 @@ so that training and serving cannot drift.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,12 @@ _WITHOUT: dict[str, dict[str, Any]] = {
     "no_server": {"server_id": ""},
 }
 
+NOTHING = "(nothing)"
+"""Stands in for a tool where no tool serves the request."""
+
+NOTHING_TEXT = "Nothing. No tool can serve this request."
+"""The document that such requests are trained towards: how near a request is to it tells the search to abstain."""
+
 _SELF_QUERY = 200
 _SELF_QUERY_MIN = 20
 
@@ -48,6 +55,8 @@ class Pool:
 
     def may_show(self, tool_id: str) -> bool:
         """Whether training may show this tool."""
+        if tool_id == NOTHING:
+            return True
         tool = self.tools.get(tool_id)
         return tool is not None and tool.review is Review.APPROVED and tool_id not in self.held_out
 
@@ -56,7 +65,9 @@ class Pool:
         return Pool(self.tools, self.servers, self.held_out | frozenset(tool_ids))
 
     def text(self, tool_id: str, view: str = "full") -> str:
-        """One view of a tool as text, by ``index.document``."""
+        """One view of a tool as text, by ``index.document``; of ``NOTHING``, its text."""
+        if tool_id == NOTHING:
+            return NOTHING_TEXT
         tool = self.tools[tool_id]
         server = self.servers.get(tool.server_id)
         if view == "server":
@@ -128,6 +139,28 @@ def make_pairs(calls: Iterable[Call], pool: Pool, *, max_gold: int = 1) -> tuple
                     name = call.id if len(golds) == 1 else f"{call.id}#{i}"
                     pairs.append(Pair(name, query_text(call.query), gold, frozenset(call.relevant_ids())))
     return pairs, left
+
+
+def nothing_pairs(calls: Iterable[Call]) -> list[Pair]:
+    """A pair of each request that no tool serves (``gold`` empty) with ``NOTHING``."""
+    return [
+        Pair(call.id, query_text(call.query), NOTHING, frozenset([NOTHING]), "full")
+        for call in calls
+        if not call.gold and has_words(call.query)
+    ]
+
+
+def split_off(calls: Sequence[Call], share: float, seed: int) -> tuple[list[Call], list[Call]]:
+    """(kept, split off): about ``share`` of the calls go, by a hash of their tools, so that all requests for a tool
+    stay together and nothing moves when the files grow. Calls without gold go by a hash of the request, three times
+    as many: what they teach an encoder is soon learnt, and the search's abstention is fitted to those split off."""
+    kept: list[Call] = []
+    gone: list[Call] = []
+    for call in calls:
+        key = min(g.tool_id for g in call.gold) if call.gold else same_text(call.query)
+        mark = int.from_bytes(hashlib.sha256(f"{seed} {key}".encode()).digest()[:4], "big") / 2**32
+        (gone if mark < (share if call.gold else 3 * share) else kept).append(call)
+    return kept, gone
 
 
 def description_pairs(pool: Pool, skip: Collection[str] = ()) -> list[Pair]:

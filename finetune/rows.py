@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from toolscout.errors import BadInput
 from toolscout.finetune.augment import augment
 from toolscout.finetune.negatives import Miner, draw_negatives
-from toolscout.finetune.pairs import Pair, Pool
+from toolscout.finetune.pairs import NOTHING, Pair, Pool
 from toolscout.index.encoder import printable
 from toolscout.records import Record
 
@@ -155,7 +155,8 @@ class _Batch:
         return {self.miner.kind(t) for t in tools} | {f"server {pool.tools[t].server_id}" for t in tools}
 
     def _shown(self, row: TrainingRow) -> set[str]:
-        tools = (row.gold, *row.negatives)
+        # NOTHING may be shown to many rows: the loss does not hold a row's own document against it.
+        tools = [t for t in (row.gold, *row.negatives) if t != NOTHING]
         if row.view == "server":
             return {f"server {self.miner.pool.tools[t].server_id}" for t in tools}
         return {self.miner.kind(t) for t in tools}

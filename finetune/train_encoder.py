@@ -7,6 +7,7 @@ The run folder:
 
     run.json        what decides the run: options, hashes of the files and of the base
     rows.jsonl.gz   every row in training order: all that the model sees
+    fit.jsonl.gz    requests split off for ``finetune.fit_search``: no row shows them
     checkpoints/    the same command goes on from the last one
     model/          the trained encoder (PyTorch), for ``finetune.export_encoder``
     train.json      numbers: rows, loss, time, recall on dev before and after
@@ -30,18 +31,22 @@ from typing import Any
 
 from toolscout.errors import BadInput, ModelError, NotFound, StorageError
 from toolscout.finetune.leakage import check_leakage, hold_out
-from toolscout.finetune.losses import LOSSES, make_loss
+from toolscout.finetune.losses import make_loss, project_tokens
 from toolscout.finetune.model import encode, load_model, model_hash
 from toolscout.finetune.negatives import SOURCES, Miner
 from toolscout.finetune.pairs import (
+    NOTHING,
+    NOTHING_TEXT,
     VIEWS,
     Pair,
     Pool,
     Say,
     description_pairs,
     make_pairs,
+    nothing_pairs,
     read_calls,
     read_pool,
+    split_off,
 )
 from toolscout.finetune.recall import dense_recall
 from toolscout.finetune.rows import RowOptions, TrainingRow, build_rows, row_texts
@@ -58,7 +63,8 @@ BEST = "equivalent_recall@5"
 
 @dataclass(frozen=True)
 class TrainFiles:
-    """The files of one run. ``dev`` only measures and guards: no row is made of it."""
+    """The files of one run. ``dev`` only measures and guards: no row is made of it. Calls without gold teach what
+    no tool serves."""
 
     calls: Sequence[Path]
     tools: Sequence[Path]
@@ -73,10 +79,17 @@ class TrainOptions:
     rows: RowOptions = field(default_factory=RowOptions)
     steps: int = 0
     """At most so many steps; 0: all rows once."""
-    rate: float = 5e-5
+    rate: float = 1e-4
     warmup: float = 0.1
-    loss: str = "mnrl"
     scale: float = 20.0
+    late: float = 1.0
+    """Weight of the token vectors' loss; 0: the model gets no token vectors."""
+    late_dim: int = 64
+    late_rate: float = 1e-3
+    """The token projection starts from nothing and learns faster than the model."""
+    dropout: float = 0.0
+    fit_share: float = 0.0
+    """Share of the tools whose requests are split off for fitting the search."""
     max_tokens: int = 256
     query_prefix: str = ""
     document_prefix: str = ""
@@ -97,7 +110,6 @@ class Running:
     save_steps: int = 50
     stop_at: int = 0
     minutes: float = 0.0
-    mini_batch: int = 64
     measure: bool = True
     command: str = ""
 
@@ -140,8 +152,6 @@ def train_encoder(
 
 def check_options(options: TrainOptions) -> None:
     """Raises BadInput for options that say nothing."""
-    if options.loss not in LOSSES:
-        raise BadInput(f"There is no loss {options.loss!r}.", f"Losses are {', '.join(LOSSES)}.")
     for name in options.rows.views:
         if name not in VIEWS:
             raise BadInput(f"There is no document view {name!r}.", f"Views are {', '.join(VIEWS)}.")
@@ -235,7 +245,12 @@ class _Run:
         if path.is_file() and counts.is_file():
             self.counts = json.loads(counts.read_text("utf-8"))
             return list(read_records(path, TrainingRow))
+        calls, fit = split_off(calls, self.options.fit_share, self.options.rows.seed)
+        write_records(self.out / "fit.jsonl.gz", fit)
         pairs, left = make_pairs(calls, self.pool, max_gold=self.options.max_gold)
+        nothing = nothing_pairs(calls)
+        left.subtract({"without gold or words": len(nothing)})
+        pairs += nothing
         if self.options.describe:
             pairs += description_pairs(self.pool, {pair.gold for pair in pairs})
         if self.options.limit:
@@ -273,8 +288,9 @@ def row_counts(rows: Sequence[TrainingRow], pairs: Sequence[Pair], left: Counter
     return {
         "pairs": len(pairs),
         "rows": len(rows),
-        "tools_named": len({row.gold for row in rows}),
-        "tools_shown": len({t for row in rows for t in (row.gold, *row.negatives)}),
+        "tools_named": len({row.gold for row in rows} - {NOTHING}),
+        "tools_shown": len({t for row in rows for t in (row.gold, *row.negatives)} - {NOTHING}),
+        "unanswerable": sum(pair.gold == NOTHING for pair in pairs),
         "tools_held_out": len(pool.held_out),
         "views": dict(Counter(row.view for row in rows)),
         "left_out": dict(left),
@@ -290,7 +306,10 @@ def _train(run: _Run) -> JsonObject:
         torch.set_num_threads(run.running.threads)
     started = time.perf_counter()
     rows = run.read()
-    model = load_model(run.base, run.options.max_tokens)
+    model = load_model(run.base, run.options.max_tokens, dropout=run.options.dropout)
+    if run.options.late:
+        torch.manual_seed(run.options.rows.seed)
+        project_tokens(model, run.options.late_dim)
     trainer, log = _trainer(run, model, rows)
     total = int(trainer.args.max_steps)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, threads: {torch.get_num_threads()}"
@@ -304,6 +323,7 @@ def _train(run: _Run) -> JsonObject:
         run.say(f"stopped at step {done} of {total}; the same command goes on")
         return result
     result |= {"seconds": round(time.perf_counter() - started, 1), "seconds_a_step": log.seconds_a_step()}
+    result["nothing"] = NOTHING_TEXT if run.counts["unanswerable"] else ""
     result |= {"loss": _losses(trainer.state.log_history), "rows": run.counts}
     if run.dev and run.running.measure:
         run.say("recall on dev")
@@ -365,6 +385,7 @@ def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> tuple[Any, A
         max_steps=total,
         per_device_train_batch_size=options.rows.batch,
         learning_rate=options.rate,
+        learning_rate_mapping={r"linear\.weight": options.late_rate} if options.late else {},
         lr_scheduler_type="linear",
         warmup_steps=int(options.warmup * total),
         bf16=gpu and torch.cuda.is_bf16_supported(),
@@ -420,7 +441,7 @@ def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> tuple[Any, A
         model=model,
         args=args,
         train_dataset=Dataset.from_dict(_columns(run, rows)),
-        loss=make_loss(model, run.base, options, running.mini_batch),
+        loss=make_loss(model, scale=options.scale, late=options.late),
         evaluator=_evaluator(run) if options.eval_steps and run.dev else None,
         callbacks=[log],
     )

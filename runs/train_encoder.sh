@@ -58,7 +58,8 @@ if todo export export.json; then
     --name "$name" --source "${SOURCE:-fine-tuned by Toolscout; the card says from what}" \
     --licence "${LICENCE:-Apache-2.0}" --licence-file "${LICENCE_FILE:-$repo/index/encoders/minilm-l6-v2/LICENSE}" \
     --max-tokens "$(option max_tokens)" \
-    --query-prefix "$(option query_prefix)" --document-prefix "$(option document_prefix)" > "$results/export.json.part"
+    --query-prefix "$(option query_prefix)" --document-prefix "$(option document_prefix)" \
+    --nothing "$("$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["nothing"])' "$out/run/train.json")" > "$results/export.json.part"
   cp "$results/card.md" "$encoder/README.md"
   keep export.json
 fi

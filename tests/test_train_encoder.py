@@ -19,9 +19,21 @@ from toolscout.errors import BadInput, ModelError, NotFound
 from toolscout.finetune import train_encoder as training
 from toolscout.finetune.augment import KINDS, augment
 from toolscout.finetune.leakage import check_leakage, hold_out
+from toolscout.finetune.losses import token_projection
 from toolscout.finetune.model import encode, load_model
 from toolscout.finetune.negatives import Miner, draw_negatives
-from toolscout.finetune.pairs import VIEWS, Pair, Pool, description_pairs, make_pairs, read_pool, same_text
+from toolscout.finetune.pairs import (
+    NOTHING,
+    VIEWS,
+    Pair,
+    Pool,
+    description_pairs,
+    make_pairs,
+    nothing_pairs,
+    read_pool,
+    same_text,
+    split_off,
+)
 from toolscout.finetune.recall import dense_recall
 from toolscout.finetune.rows import RowOptions, TrainingRow, build_rows, row_texts
 from toolscout.index.document import query_text, server_text, tool_text
@@ -314,12 +326,36 @@ def test_recall_counts_gold_and_equivalents() -> None:
     assert set(found) == {"strict", "equivalent", "equivalent seen"}
 
 
+def test_requests_that_nothing_serves_get_near_misses_and_share_batches(pool: Pool) -> None:
+    pairs, _ = make_pairs(requests(), pool)
+    pairs += nothing_pairs([call(f"n{i}", f"list the weather of my mood {i}") for i in range(8)] + [call("x", "?!")])
+    miner = Miner(pool)
+    rows = build_rows(pairs, miner.mine(pairs), miner, RowOptions(batch=8, epochs=3))
+    nothing = [row for row in rows if row.gold == NOTHING]
+    assert len({row.pair for row in nothing}) == 8
+    assert all(row.negatives and NOTHING not in row.negatives for row in nothing)
+    assert max(sum(row.gold == NOTHING for row in rows[i : i + 8]) for i in range(0, len(rows), 8)) > 1
+    assert row_texts(nothing[0], pool)[1].startswith("Nothing")
+
+
+def test_requests_are_split_off_by_tool_and_stay_where_they_are() -> None:
+    calls = [call(f"c{i}{j}", f"request {i} {j}", f"s/t{i}") for i in range(200) for j in range(2)]
+    calls += [call(f"n{i}", f"nothing {i}") for i in range(100)]
+    kept, gone = split_off(calls, 0.1, 0)
+    assert sorted(c.id for c in kept + gone) == sorted(c.id for c in calls)
+    tools = [{g.tool_id for c in part for g in c.gold} for part in (kept, gone)]
+    assert not tools[0] & tools[1]
+    assert 8 <= len(tools[1]) <= 35
+    assert 15 <= sum(not c.gold for c in gone) <= 45
+    assert {c.id for c in split_off(calls[:250], 0.1, 0)[1]} <= {c.id for c in gone}
+    assert split_off(calls, 0.0, 0)[1] == []
+
+
 # --- the run ---------------------------------------------------------------------------------------------------------
 
 
 def test_options_that_say_nothing_are_refused() -> None:
     for options in (
-        training.TrainOptions(loss="hinge"),
         training.TrainOptions(rows=RowOptions(views={"sideways": 1})),
         training.TrainOptions(rows=RowOptions(sources=("luck",))),
         training.TrainOptions(rows=RowOptions(views={"full": 0.0})),
@@ -409,7 +445,7 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     base = make_base(tmp_path)
     write_records(tmp_path / "tools.jsonl", TOOLS.values())
     write_records(tmp_path / "servers.jsonl", SERVERS.values())
-    write_records(tmp_path / "train.jsonl", requests())
+    write_records(tmp_path / "train.jsonl", [*requests(), *(call(f"n{i}", f"hello {i}") for i in range(8))])
     dev = [call("d0", "it rains", "acme/weather/get_forecast", split="seen")]
     write_records(tmp_path / "dev.jsonl", dev)
     files = training.TrainFiles(
@@ -433,11 +469,15 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     texts = ["merge two files", "weather"]
     left, right = (encode(load_model(tmp_path / name / "model", 64), texts) for name in ("whole", "parts"))
     assert np.allclose(left, right, atol=1e-5), "resumed at the same place, with the same rows"
+    projections = [token_projection(load_model(tmp_path / name / "model", 64)) for name in ("whole", "parts")]
+    assert np.allclose(*(p.detach().numpy() for p in projections), atol=1e-5)
+    assert whole["nothing"]
     untrained = encode(load_model(base, 64), texts)
     assert not np.allclose(left, untrained, atol=1e-3)
 
     rows = list(read_records(tmp_path / "whole" / "rows.jsonl.gz", TrainingRow))
     assert len(rows) == 24
+    assert any(row.gold == NOTHING for row in rows)
     assert same_text(dev[0].query) not in {same_text(row.query) for row in rows}
     assert "recall@5" in (tmp_path / "whole" / "README.md").read_text("utf-8")
     with pytest.raises(BadInput, match="holds a run with other options"):
@@ -452,26 +492,70 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     verify(asset)
     with OnnxEncoder(asset) as encoder:
         assert (encoder.encode(texts) * left).sum(axis=1).min() > 0.9
+        found = encoder.encode_tokens(texts)
+        assert np.array_equal(found.vectors, encoder.encode(texts))
+        assert [t.shape[1] for t in found.tokens] == [encoder.token_dim] * 2 == [64, 64]
 
 
 @needs_torch
 @pytest.mark.filterwarnings("ignore")
-def test_texts_encoded_by_length_have_the_same_loss_and_gradient(tmp_path: Path) -> None:
+def test_without_token_vectors_the_loss_and_gradient_are_the_librarys(tmp_path: Path) -> None:
+    from sentence_transformers.sentence_transformer import losses as library
+
     from toolscout.finetune import losses
 
-    model = load_model(make_base(tmp_path), 64).eval()
-    library = losses._library()
+    model = load_model(make_base(tmp_path), 64, dropout=0.0).train()
     texts = [["a", "weather in Lima " * 9, "merge", "list all files"] * 3, [t.description for t in TOOLS.values()][:12]]
     tokenise = getattr(model, "preprocess", None) or model.tokenize
     found = []
-    for kind in (library.MultipleNegativesRankingLoss, losses.by_length(library)):
+    for loss in (
+        library.MultipleNegativesRankingLoss(model, scale=20.0),
+        losses.make_loss(model, scale=20.0, late=0.0),
+    ):
         model.zero_grad()
-        loss = kind(model)([dict(tokenise(t)) for t in texts], None)
-        loss.backward()
-        found.append((float(loss), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
+        value = loss([dict(tokenise(t)) for t in texts], None)
+        value.backward()
+        found.append((float(value), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     for a, b in zip(found[0][1], found[1][1], strict=True):
         assert np.allclose(a.numpy(), b.numpy(), atol=1e-5)
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore")
+def test_a_document_that_several_rows_share_is_held_against_none_of_them(tmp_path: Path) -> None:
+    from toolscout.finetune import losses
+
+    model = load_model(make_base(tmp_path), 64, dropout=0.0)
+    tokenise = getattr(model, "preprocess", None) or model.tokenize
+    loss = losses.make_loss(model, scale=20.0, late=0.0)
+
+    def value(queries: list[str], documents: list[str], others: list[str]) -> float:
+        return float(loss([dict(tokenise(t)) for t in (queries, documents, others)], None))
+
+    shared = value(["hello", "good night"], ["Nothing.", "Nothing."], ["list files", "list files in a folder"])
+    alone = [value([q], ["Nothing."], ["list files"]) for q in ("hello", "good night")]
+    assert shared > max(alone) * 0.999  # two negatives instead of one
+    third = [
+        float(loss([dict(tokenise(t)) for t in ([q], ["Nothing."], ["list files"], ["list files in a folder"])], None))
+        for q in ("hello", "good night")
+    ]
+    assert shared == pytest.approx(sum(third) / 2, rel=1e-5)
+
+
+@needs_torch
+def test_late_interaction_is_the_mean_best_cosine() -> None:
+    import torch
+
+    from toolscout.finetune.losses import late_interaction
+
+    def unit(rows: list[list[float]]) -> torch.Tensor:
+        return torch.nn.functional.normalize(torch.tensor(rows), dim=1)
+
+    queries = [unit([[1.0, 0.0], [0.0, 1.0]]), unit([[-1.0, 0.0]])]
+    documents = [unit([[1.0, 0.0]]), unit([[1.0, 1.0], [0.0, -1.0], [0.0, 1.0]])]
+    expected = [[0.5, (0.5**0.5 + 1.0) / 2], [-1.0, 0.0]]
+    assert late_interaction(queries, documents).tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
 
 
 @needs_torch
