@@ -24,10 +24,11 @@ import numpy.typing as npt
 
 from toolscout.errors import BadInput, StorageError
 from toolscout.index import fusion, snapshot
-from toolscout.index.bm25 import Forward, Inverted, WordScores
+from toolscout.index.bm25 import Forward, Inverted, WordScores, best_rows
 from toolscout.index.document import query_text
-from toolscout.index.encoder import Encoder, make_encoder
+from toolscout.index.encoder import Encoder, TokenEncoder, make_encoder, token_dim
 from toolscout.index.explain import Explainer
+from toolscout.index.late import TokenStore
 from toolscout.index.names import id_hash, mentions, name_hash, similarity, trigram_signature
 from toolscout.index.snapshot import Arrays, Meta
 from toolscout.index.vectors import ANN_FILE, FLAT_LIMIT, AnnIndex, VectorStore, lookup
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 
+_NO_ROWS: Rows = np.zeros(0, dtype=np.int64)
+_NO_TOKENS: Floats = np.zeros((0, 0), dtype=np.float32)
+
 MAX_LIMIT = 50
 MAX_REQUESTS = 16
 CANDIDATES = 300
@@ -49,6 +53,9 @@ COVERED = 3
 """Over how many of the best tools the coverage of the request's words is taken."""
 
 NEAREST = 3
+
+RERANKED = 100
+"""How many of the best by the other signals are compared token by token."""
 
 STATES = tuple(ServerState)
 
@@ -124,6 +131,8 @@ class Ask:
     tool_vector: Floats
     server_vector: Floats
     words: WordScores
+    tokens: Floats
+    """Token vectors [tokens, token_dim]; none if the encoder or the index has none."""
 
 
 @dataclass
@@ -150,6 +159,7 @@ class SearchIndex:
         self._exemplar_records = arrays.blobs("exemplar.records")
         self._tools = VectorStore(arrays["tool.codes"], arrays["tool.scales"])
         self._servers = VectorStore(arrays["server.codes"], arrays["server.scales"])
+        self._tokens = TokenStore(arrays.blobs("tool.tokens"), token_dim(encoder))
         self._exemplars = VectorStore(arrays["exemplar.codes"], arrays["exemplar.scales"])
         # Row of the server of each tool row, and the tools' words: read by finetune/fit_search too.
         self.tool_servers: npt.NDArray[np.int32] = arrays["tool.servers"]
@@ -292,7 +302,7 @@ class SearchIndex:
         asks = self._asks(query, requests)
         allowed = self._allowed(filters)
         depth = max(2 * limit, NEAREST)
-        favoured = self._of_servers(favour)[self.tool_servers] if favour else None
+        favoured = self._of_servers(favour) if favour else None
         rankings = [self.rank(ask, allowed, depth, favoured) for ask in asks]
         best = max((r.probability for r in rankings), default=0.0)
         fitting = [r for r in rankings if len(r.rows) and (not abstain or r.probability >= self.params.threshold)]
@@ -318,8 +328,12 @@ class SearchIndex:
         else:
             texts = [text]
         text, *texts = map(query_text, [text, *texts])
-        vectors = self.encoder.encode(texts, kind="query")
-        return Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)))
+        if isinstance(self.encoder, TokenEncoder) and len(self._tokens):
+            found = self.encoder.encode_tokens(texts, kind="query")
+            vectors, tokens = found.vectors, found.tokens[0]
+        else:
+            vectors, tokens = self.encoder.encode(texts, kind="query"), _NO_TOKENS
+        return Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)), tokens)
 
     def rank(
         self,
@@ -328,23 +342,34 @@ class SearchIndex:
         depth: int,
         favoured: npt.NDArray[np.bool_] | None = None,
     ) -> Ranking:
-        """The ``depth`` best candidates of one request among the rows that are ``allowed`` (None: all)."""
+        """The ``depth`` best candidates of one request among the rows that are ``allowed`` (None: all); tools of the
+        servers ``favoured`` (bool [servers]) win over others about as good."""
         rows = self._candidates(ask, allowed)
         signals = self.signals(ask, rows)
         scores = fusion.fuse(signals, self.params)
         if favoured is not None:
-            scores = scores + fusion.FAVOUR * (favoured if rows is None else favoured[rows])
-        top = np.argpartition(-scores, depth)[:depth] if len(scores) > depth else np.arange(len(scores))
-        top = top[np.argsort(-scores[top], kind="stable")]
+            scores = scores + fusion.FAVOUR * favoured[self.tool_servers if rows is None else self.tool_servers[rows]]
+        top = _best(scores, max(depth, RERANKED) if len(ask.tokens) else depth)
         kept = {name: values[top] for name, values in signals.items()}
         best = top if rows is None else rows[top]
+        scores = scores[top]
+        if len(ask.tokens) and len(best):
+            kept["late"] = self.late(ask, best)
+            scores = scores + np.float32(self.params.signals["late"]) * kept["late"]
+            order = np.argsort(-scores, kind="stable")[:depth]
+            best, scores = best[order], scores[order]
+            kept = {name: values[order] for name, values in kept.items()}
         if not len(best):
-            return Ranking(ask, best, scores[top], kept, dict.fromkeys(fusion.SHAPE, 0.0), 0.0)
+            return Ranking(ask, best, scores, kept, dict.fromkeys(fusion.SHAPE, 0.0), 0.0)
         first = {name: float(values[0]) for name, values in kept.items()}
         pool = len(self) if allowed is None else int(allowed.sum())
         coverage = self._coverage(ask, best[:COVERED])
-        features = fusion.shape(first, coverage, pool)
-        return Ranking(ask, best, scores[top], kept, features, fusion.probability(features, self.params))
+        features = fusion.shape(first, coverage, pool, self._unmet(ask, best[:COVERED]), self._nothing(ask))
+        return Ranking(ask, best, scores, kept, features, fusion.probability(features, self.params))
+
+    def late(self, ask: Ask, rows: Rows) -> Floats:
+        """Late interaction of a request with some rows: float32 [rows]."""
+        return self._tokens.scores(ask.tokens, rows)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -411,11 +436,14 @@ class SearchIndex:
             return np.flatnonzero(allowed)
         if self._ann is None or len(self) <= FLAT_LIMIT:
             return None
-        order, ordered = self._by_key
-        near = lookup(ordered, order, self._ann.nearest(ask.tool_vector, CANDIDATES))
-        parts = [near, _top(ask.words.scores, CANDIDATES), self._mentioned(ask.text)]
+        near = lookup(
+            self._arrays["tool.keys_sorted"],
+            self._arrays["tool.key_order"],
+            self._ann.nearest(ask.tool_vector, CANDIDATES),
+        )
+        parts = [near, ask.words.top(CANDIDATES), self._mentioned(ask.text)]
         if len(self._exemplars):
-            close = _top(self._exemplars.scores(ask.tool_vector), CANDIDATES)
+            close = best_rows(self._exemplars.scores(ask.tool_vector), CANDIDATES)
             parts.append(self._arrays["exemplar.rows"][np.isin(self._arrays["exemplar.links"], close)])
         rows = np.unique(np.concatenate(parts).astype(np.int64))
         return rows[rows >= 0]
@@ -424,9 +452,13 @@ class SearchIndex:
         """Each of ``fusion.SIGNALS`` (those that are all zero may be missing) for some rows, or for all."""
         tool = self._tools.scores(ask.tool_vector, rows)
         servers = self.tool_servers if rows is None else self.tool_servers[rows]
-        server = self._servers.scores(ask.server_vector)[servers] if self.meta.servers else np.zeros_like(tool)
+        if rows is None:
+            server = self._servers.scores(ask.server_vector)[servers] if self.meta.servers else np.zeros_like(tool)
+        else:
+            different, places = np.unique(servers, return_inverse=True)
+            server = self._servers.scores(ask.server_vector, different.astype(np.int64))[places]
         total = max(float(ask.words.idf.sum()), 1e-6)
-        words = ask.words.scores if rows is None else ask.words.scores[rows]
+        words = ask.words.at(rows)
         most = max(float(words.max(initial=0.0)), 1e-6)
         signals = {
             "tool": tool,
@@ -444,9 +476,8 @@ class SearchIndex:
             signals["exemplar"] = np.maximum((best if rows is None else best[rows]) - fusion.REQUESTS_ALIKE - tool, 0)
         mentioned = self._mentioned(ask.text)
         if len(mentioned):
-            name = np.zeros(len(self), dtype=np.float32)
-            name[mentioned] = 1.0
-            signals["name"] = name if rows is None else name[rows]
+            everything = np.arange(len(self)) if rows is None else rows
+            signals["name"] = np.isin(everything, mentioned).astype(np.float32)
         return signals
 
     def _mentioned(self, text: str) -> Rows:
@@ -456,7 +487,9 @@ class SearchIndex:
         if len(stripped) <= 200 and stripped not in runs:
             runs.append(stripped)
         wanted = np.array([name_hash(r) for r in runs], dtype=np.uint64)
-        rows = np.flatnonzero(np.isin(self._arrays["tool.names"], wanted))
+        named = self._arrays["tool.names_sorted"]
+        ends = zip(np.searchsorted(named, wanted), np.searchsorted(named, wanted, "right"), strict=True)
+        rows = np.concatenate([_NO_ROWS, *(self._arrays["tool.name_order"][a:b] for a, b in ends if a < b)])
         ids = lookup(
             self.sorted_ids,
             self.id_order,
@@ -470,6 +503,22 @@ class SearchIndex:
         if not total:
             return 0.0
         return max(float(ask.words.idf[np.isin(ask.words.terms, self.forward.row(int(r)))].sum()) for r in rows) / total
+
+    def _unmet(self, ask: Ask, rows: Rows) -> float:
+        """Mean cosine of the worst met quarter of the request's tokens with the nearest token of any of the rows."""
+        if not len(ask.tokens):
+            return 0.0
+        best = np.sort(self._tokens.similarities(ask.tokens, rows).max(axis=0))
+        return float(best[: -(-len(best) // 4)].mean())
+
+    def _nothing(self, ask: Ask) -> float:
+        """Cosine of the request with the document that stands for no tool; 0 if the encoder has none."""
+        return float(self._nothing_vector @ ask.tool_vector) if len(self._nothing_vector) else 0.0
+
+    @cached_property
+    def _nothing_vector(self) -> Floats:
+        text = getattr(getattr(self.encoder, "card", None), "nothing", "")
+        return self.encoder.encode([text])[0] if text else np.zeros(0, dtype=np.float32)
 
     def _hits(self, places: Sequence[tuple[Ranking, int]], exemplars: int) -> list[Hit]:
         """Hits of places in rankings, explained."""
@@ -501,12 +550,6 @@ class SearchIndex:
         order = np.argsort(-self._exemplars.scores(ask.tool_vector, mine), kind="stable")[:count]
         return [Call.model_validate(self._exemplar_records.json(int(i))) for i in mine[order]]
 
-    @cached_property
-    def _by_key(self) -> tuple[Rows, npt.NDArray[np.uint64]]:
-        keys = self._arrays["tool.keys"]
-        order = np.argsort(keys)
-        return order, keys[order]
-
     def _row(self, tool_id: str) -> int:
         wanted = np.array([id_hash(tool_id)], dtype=np.uint64)
         return int(lookup(self.sorted_ids, self.id_order, wanted)[0])
@@ -524,8 +567,11 @@ _MAPPED = (
     "server.states",
     "tool.ids_sorted",
     "tool.id_order",
-    "tool.keys",
+    "tool.key_order",
+    "tool.keys_sorted",
+    "tool.name_order",
     "tool.names",
+    "tool.names_sorted",
     "tool.read_only",
     "tool.trigrams",
     "exemplar.links",
@@ -533,12 +579,10 @@ _MAPPED = (
 )
 
 
-def _top(scores: Floats, k: int) -> Rows:
-    """Rows of the ``k`` highest scores above zero, in no order."""
-    if len(scores) > k:
-        rows = np.argpartition(-scores, k)[:k]
-        return rows[scores[rows] > 0]
-    return np.flatnonzero(scores > 0)
+def _best(scores: Floats, count: int) -> Rows:
+    """Places of the ``count`` highest scores, best first."""
+    top = np.argpartition(-scores, count)[:count] if len(scores) > count else np.arange(len(scores))
+    return top[np.argsort(-scores[top], kind="stable")]
 
 
 def _share(counts: Sequence[tuple[Ranking, int]], most: int) -> list[tuple[Ranking, int]]:
