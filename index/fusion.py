@@ -9,6 +9,7 @@ The score of a tool for a request is a weighted sum of
     relative   BM25 over the best tool's BM25 for this request
     exemplar   best cosine of the request and an exemplar of the tool less REQUESTS_ALIKE, as far as it exceeds ``tool``
     name       1 if the request spells the tool's name or id
+    late       late interaction of the request's tokens with the tool's (``late``); of the best by the others alone
 
 The parameters belong to an encoder and are kept in its folder as ``search.json``; ``finetune/fit_search.py`` fits them.
 """
@@ -36,8 +37,8 @@ REQUESTS_ALIKE = 0.2
 """Any two requests are this much more alike than a request and a tool's text: without taking it off, tools that have
 exemplars push away those that have none (equivalent recall@1 0.30 instead of 0.36 with exemplars for a third)."""
 
-SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name")
-SHAPE = ("tool", "server", "coverage", "pool")
+SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name", "late")
+SHAPE = ("tool", "server", "coverage", "pool", "late", "unmet", "nothing")
 
 
 FAVOUR = 0.15
@@ -59,6 +60,7 @@ class SearchParams:
             "relative": 0.3,
             "exemplar": 1.0,
             "name": 0.5,
+            "late": 1.0,
         }
     )
     shape: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SHAPE, 0.0))
@@ -84,8 +86,11 @@ def read_params(path: Path) -> SearchParams:
         values: dict[str, Any] = json.loads(path.read_text("utf-8"))
         known = {f.name for f in fields(SearchParams)}
         params = SearchParams(**{k: v for k, v in values.items() if k in known})
-        if set(params.signals) != set(SIGNALS) or set(params.shape) != set(SHAPE):
+        if not set(params.signals) <= set(SIGNALS) or not set(params.shape) <= set(SHAPE):
             raise ValueError("other signals than this version's")
+        # What an encoder does not give, its file need not weigh.
+        params.signals.update({name: 0.0 for name in SIGNALS if name not in params.signals})
+        params.shape.update({name: 0.0 for name in SHAPE if name not in params.shape})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise StorageError(
             f"The search parameters {path} cannot be read: {error}.", "Install the encoder again."
@@ -115,9 +120,11 @@ def product(tool: Floats, server: Floats) -> Floats:
     return value
 
 
-def shape(best: dict[str, float], coverage: float, pool: int) -> dict[str, float]:
+def shape(best: dict[str, float], coverage: float, pool: int, unmet: float, nothing: float) -> dict[str, float]:
     """What abstention looks at: ``best`` are the first candidate's signals, ``coverage`` the share (by idf) of the
-    request's words that the first ones hold, ``pool`` how many tools there are: many likelier hold a fitting one.
+    request's words that the first ones hold, ``pool`` how many tools there are: many likelier hold a fitting one;
+    ``unmet`` how near the request's least met tokens come to any token of the first ones, ``nothing`` how near the
+    request is to the document that stands for no tool.
 
     The request's length is left out on purpose: unanswerable requests of test files are shorter than answerable ones,
     so it would look like the best feature, and refuse three of four terse real ones. Margins between the scores helped
@@ -128,6 +135,9 @@ def shape(best: dict[str, float], coverage: float, pool: int) -> dict[str, float
         "server": best["server"],
         "coverage": coverage,
         "pool": float(np.log1p(pool)),
+        "late": best.get("late", 0.0),
+        "unmet": unmet,
+        "nothing": nothing,
     }
 
 
@@ -144,7 +154,7 @@ UNSHARED_COSINE = 0.6
 
 def probability(features: dict[str, float], params: SearchParams) -> float:
     """Probability that one of the tools offered serves the request."""
-    total = params.bias + sum(params.shape[name] * features[name] for name in SHAPE)
+    total = params.bias + sum(params.shape[name] * features.get(name, 0.0) for name in SHAPE)
     chance = float(1.0 / (1.0 + np.exp(-np.clip(total, -40, 40))))
     shared = features["coverage"] > 0 or features["tool"] >= UNSHARED_COSINE
     if shared or features["pool"] < np.log1p(UNSHARED_POOL):
