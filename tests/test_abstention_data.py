@@ -1,0 +1,90 @@
+"""The project's own requests for abstention: whole, distinct, of every kind, and readable as calls."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from toolscout.finetune import pairs
+from toolscout.finetune.pairs import same_text
+from toolscout.index.words import has_words
+from toolscout.jsonl import read_objects, read_records
+from toolscout.records import Call
+
+FOLDER = Path(pairs.__file__).resolve().parent / "data"
+FILES = {name: FOLDER / f"{name}.jsonl" for name in ("unanswerable", "answerable")}
+ROWS = {name: [row for _, row in read_objects(path)] for name, path in FILES.items()}
+ALL = [row for rows in ROWS.values() for row in rows]
+
+KINDS = {"chat", "opinion", "knowledge_talk", "composing", "physical", "impossible", "private_system", "human_relation"}
+LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja", "ko", "hi", "ar", "id", "tr"}
+SCRIPTS = {
+    "ru": r"[\u0400-\u04ff]",
+    "zh": r"[\u4e00-\u9fff]",
+    "ja": r"[\u3040-\u30ff\u4e00-\u9fff]",
+    "ko": r"[\uac00-\ud7af]",
+    "hi": r"[\u0900-\u097f]",
+    "ar": r"[\u0600-\u06ff]",
+}
+
+
+@pytest.mark.parametrize(("name", "least"), [("unanswerable", 900), ("answerable", 300)])
+def test_rows_are_calls(name: str, least: int) -> None:
+    calls = list(read_records(FILES[name], Call))
+    assert len(calls) == len(ROWS[name]) >= least
+    for call in calls:
+        assert call.query == call.query.strip() and has_words(call.query), call.id
+        assert not call.gold and call.source == "toolscout", call.id
+
+
+def test_only_unanswerable_rows_say_that_nothing_fits() -> None:
+    """Empty gold means that nothing fits; the look-alikes' tools are not known yet, so they have no gold at all."""
+    assert all(row["gold"] == [] for row in ROWS["unanswerable"])
+    assert not any("gold" in row for row in ROWS["answerable"])
+
+
+def test_ids_are_unique_and_tell_the_file() -> None:
+    assert max(Counter(row["id"] for row in ALL).values()) == 1
+    assert all(row["id"].startswith(f"{name[0]}-") for name, rows in ROWS.items() for row in rows)
+
+
+def test_queries_are_distinct() -> None:
+    said = Counter(same_text(row["query"]) for row in ALL)
+    assert [text for text, n in said.items() if n > 1 or not text] == []
+
+
+def test_kinds_are_about_even() -> None:
+    kinds = Counter(row["kind"] for row in ROWS["unanswerable"])
+    assert set(kinds) == KINDS
+    assert max(kinds.values()) <= 1.25 * min(kinds.values())
+    assert {row["kind"] for row in ROWS["answerable"]} == {"lookalike"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_about_a_fifth_is_not_english(name: str) -> None:
+    """In both files alike: else the language alone would tell which one a request comes from."""
+    spoken = Counter(row["lang"] for row in ROWS[name])
+    assert set(spoken) == LANGUAGES
+    assert 0.15 <= 1 - spoken["en"] / len(ROWS[name]) <= 0.25
+
+
+def test_language_and_script_agree() -> None:
+    for row in ALL:
+        written = {lang for lang, script in SCRIPTS.items() if re.search(script, row["query"])}
+        assert row["lang"] in written if row["lang"] in SCRIPTS else not written, row["id"]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_is_in_every_language(kind: str) -> None:
+    assert {row["lang"] for row in ROWS["unanswerable"] if row["kind"] == kind} == LANGUAGES
+
+
+def test_length_tells_nothing() -> None:
+    """Both files have requests of a few words and of several sentences, and much the same median."""
+    words = {name: sorted(len(row["query"].split()) for row in rows) for name, rows in ROWS.items()}
+    middle = {name: lengths[len(lengths) // 2] for name, lengths in words.items()}
+    assert abs(middle["unanswerable"] - middle["answerable"]) <= 2
+    assert all(lengths[0] <= 2 and lengths[-1] >= 25 for lengths in words.values())
