@@ -1,6 +1,9 @@
 """Fit the search's few parameters to requests with known answers, and write them into the encoder's folder.
 
-    python -m toolscout.finetune.fit_search HOME CALLS.jsonl.gz --out ENCODER_FOLDER/search.json
+    python -m toolscout.finetune.fit_search HOME FIT.jsonl.gz --choose DEV.jsonl.gz --out ENCODER_FOLDER/search.json
+
+Steps 1 and 2 learn from the first files: requests that the encoder was not trained on (``fit.jsonl.gz`` of its run).
+Steps 3 and 4 choose on the others.
 
 1. Signal weights: listwise softmax likelihood of the relevant tools among the nearest ones of every signal, which are
    the negatives; gradient ascent. ``exemplar`` gets the weight of ``tool``, so that exemplars are further views of
@@ -8,11 +11,11 @@
 2. Abstention: logistic regression on the shape of the best scores. Besides the file's own answerable and unanswerable
    requests it sees each answerable one over small pools, with the servers of its tools and without: most
    installations have a few dozen tools, not ten thousand.
-3. Threshold: the probability under which at most ``--false-refusals`` of the file's answerable requests fall.
+3. Threshold: the probability under which at most ``--false-refusals`` of the answerable requests fall.
 4. Dynamic k: ``drop`` so that at most ``--lost`` of the first ``limit`` tools' hits are lost, ``tie`` so that answers
    are longer than ``limit`` in at most ``--longer`` of the requests.
 
-Every step is deterministic. Reported beside the fit: five-fold cross-validated recall.
+Every step is deterministic. Reported beside the fit: five-fold cross-validated recall on what it learnt from.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-FITTED = ("tool", "server", "product", "words", "relative")
+FITTED = ("tool", "server", "product", "words", "relative", "late")
 NAME = 0.5
 SCALE = 10.0
 """Fitted weights are divided by this: the softmax wants about 10 a unit of cosine, a score of 0 to 2 reads better."""
@@ -75,9 +78,11 @@ def read_cases(index: SearchIndex, calls: Sequence[Call]) -> list[Case]:
         wanted = np.array([id_hash(t) for t in sorted(call.relevant_ids())], dtype=np.uint64)
         relevant = lookup(index.sorted_ids, index.id_order, wanted)
         relevant = relevant[relevant >= 0]
-        near = [np.argpartition(-signals[n], min(_NEAR, len(index) - 1))[:_NEAR] for n in FITTED]
+        near = [np.argpartition(-s, min(_NEAR, len(index) - 1))[:_NEAR] for n, s in signals.items() if n in FITTED]
         rows = np.unique(np.concatenate([*near, relevant])).astype(np.int64)
-        table = np.stack([signals[n][rows] for n in FITTED], axis=1).astype(np.float64)
+        late = index.late(ask, rows) if len(ask.tokens) else np.zeros(len(rows), dtype=np.float32)
+        columns = [late if n == "late" else signals[n][rows] for n in FITTED]
+        table = np.stack(columns, axis=1).astype(np.float64)
         cases.append(Case(call, ask, relevant, table, np.isin(rows, relevant)))
     return cases
 
@@ -151,9 +156,10 @@ def _in_pool(index: SearchIndex, ask: Ask, allowed: Mask) -> Ask:
 def fit_abstention(features: Floats, labels: Mask, weights: Floats, steps: int = 3000) -> tuple[Floats, float]:
     """Logistic regression [shape] and its constant, by gradient descent on standardised features with a little L2.
 
-    No weight but the pool's may be negative: a request that is closer or better covered is never less likely served.
+    No weight but the pool's may be negative, and ``nothing``'s only that: a request that is closer or better covered is
+    never less likely served, one that is nearer to nothing never more.
     """
-    free = np.array([name == "pool" for name in fusion.SHAPE])
+    sign = np.array([{"pool": 0, "nothing": -1}.get(name, 1) for name in fusion.SHAPE])
     centre, scale = features.mean(axis=0), features.std(axis=0) + 1e-9
     x = (features - centre) / scale
     share = weights / weights.sum()
@@ -161,7 +167,7 @@ def fit_abstention(features: Floats, labels: Mask, weights: Floats, steps: int =
     for _ in range(steps):
         error = share * (1 / (1 + np.exp(-(x @ w + bias))) - labels)
         w -= 1.0 * (x.T @ error + 1e-3 * w)
-        w = np.where(free, w, np.maximum(w, 0.0))
+        w = np.where(w * sign < 0, 0.0, w)
         bias -= 1.0 * float(error.sum())
     w = w / scale
     return w, bias - float(centre @ w)
@@ -176,10 +182,17 @@ def auroc(scores: Floats, labels: Mask) -> float:
 
 
 def fit(
-    index: SearchIndex, calls: Sequence[Call], *, false_refusals: float, lost: float, longer: float, fitted: str
+    index: SearchIndex,
+    learn: Sequence[Call],
+    choose: Sequence[Call],
+    *,
+    false_refusals: float,
+    lost: float,
+    longer: float,
+    fitted: str,
 ) -> tuple[fusion.SearchParams, dict[str, object]]:
-    """All parameters, and a report on them."""
-    cases = read_cases(index, calls)
+    """All parameters, and a report on them. Weights are learnt from ``learn``, limits chosen on ``choose``."""
+    cases = read_cases(index, learn)
     answerable = [c for c in cases if len(c.relevant)]
     weights = fit_signals(answerable)
     signals = {n: round(float(w) / SCALE, 4) for n, w in zip(FITTED, weights, strict=True)}
@@ -187,17 +200,18 @@ def fit(
     index.params = replace(index.params, signals=signals)
 
     random = np.random.default_rng(0)
-    real = [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in cases]
+    shapes = [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in cases]
     small = [pair for c in answerable for pair in small_pools(index, c, random)]
-    table = np.array([[shape[n] for n in fusion.SHAPE] for shape, _ in real + small])
-    labels = np.array([label for _, label in real + small])
-    weight = np.concatenate([np.full(len(real), 1 / len(real)), np.full(len(small), 1 / max(len(small), 1))])
-    shape_weights, bias = fit_abstention(table, labels, weight)
-    chances = 1 / (1 + np.exp(-(table @ shape_weights + bias)))
-    chance, label = chances[: len(real)], labels[: len(real)]
+    balance = np.concatenate([_balanced(shapes), _balanced(small)])
+    shape_weights, bias = fit_abstention(*_table(shapes + small), balance)
+
+    chosen = cases if choose is learn else read_cases(index, choose)
+    wanted = [c for c in chosen if len(c.relevant)]
+    table, label = _table([(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in chosen])
+    chance = _chance(table, shape_weights, bias)
     threshold = float(np.quantile(chance[label], false_refusals))
 
-    ranked = [(index.rank(c.ask, None, 2 * _LIMIT), c) for c in answerable]
+    ranked = [(index.rank(c.ask, None, 2 * _LIMIT), c) for c in wanted]
     gaps = [
         float(r.scores[0] - s)
         for r, c in ranked
@@ -221,22 +235,49 @@ def fit(
     def recall(ranks: Rows) -> dict[str, float]:
         return {f"@{k}": round(float((ranks < k).mean()), 4) for k in (1, 5, 10, 50)}
 
-    small_chance, small_label = chances[len(real) :], labels[len(real) :]
-    report: dict[str, object] = {
-        "requests": {"answerable": len(answerable), "unanswerable": len(cases) - len(answerable)},
-        "recall": recall(places(answerable, weights)),
-        "recall_cross_validated": recall(cross_validate(answerable)),
-        "abstention": {
+    def abstention(shapes: Sequence[tuple[dict[str, float], bool]]) -> dict[str, float]:
+        table, label = _table(shapes)
+        chance = _chance(table, shape_weights, bias)
+        return {
             "auroc": round(auroc(chance, label), 4),
             "false_refusals": round(float((chance[label] < threshold).mean()), 4),
             "false_offers": round(float((chance[~label] >= threshold).mean()), 4),
-            "small_pools_auroc": round(auroc(small_chance, small_label), 4),
-            "small_pools_false_refusals": round(float((small_chance[small_label] < threshold).mean()), 4),
-            "small_pools_false_offers": round(float((small_chance[~small_label] >= threshold).mean()), 4),
+        }
+
+    report: dict[str, object] = {
+        "learnt_from": {"answerable": len(answerable), "unanswerable": len(cases) - len(answerable)},
+        "chosen_on": {"answerable": len(wanted), "unanswerable": len(chosen) - len(wanted)},
+        "recall_learnt": recall(places(answerable, weights)),
+        "recall_cross_validated": recall(cross_validate(answerable)),
+        "recall_chosen": recall(places(wanted, weights)),
+        "recall_alone": {n: recall(places(wanted, np.eye(len(FITTED))[i])) for i, n in enumerate(FITTED)},
+        "abstention_learnt": abstention(shapes),
+        "abstention_small_pools": abstention(small),
+        "abstention_chosen": {
+            "auroc": round(auroc(chance, label), 4),
+            "false_refusals": round(float((chance[label] < threshold).mean()), 4),
+            "false_offers": round(float((chance[~label] >= threshold).mean()), 4),
         },
         "dynamic_k": {"mean_length": round(float(np.mean(lengths)), 2), "recall": round(float(np.mean(held)), 4)},
     }
     return params, report
+
+
+def _table(shapes: Sequence[tuple[dict[str, float], bool]]) -> tuple[Floats, Mask]:
+    table = np.array([[shape[n] for n in fusion.SHAPE] for shape, _ in shapes]).reshape(-1, len(fusion.SHAPE))
+    return table, np.array([label for _, label in shapes], dtype=np.bool_)
+
+
+def _balanced(shapes: Sequence[tuple[dict[str, float], bool]]) -> Floats:
+    """Weights with which both kinds of request count alike, and all together 1."""
+    labels = np.array([label for _, label in shapes], dtype=np.bool_)
+    counts = np.maximum([(~labels).sum(), labels.sum()], 1)
+    return np.asarray(0.5 / counts[labels.astype(int)], dtype=np.float64)
+
+
+def _chance(table: Floats, weights: Floats, bias: float) -> Floats:
+    chance: Floats = 1 / (1 + np.exp(-(table @ weights + bias)))
+    return chance
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -244,6 +285,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Fit the search's parameters to requests with known answers.")
     parser.add_argument("home", type=Path, help="home folder whose index holds the pool")
     parser.add_argument("calls", type=Path, nargs="+", help="requests (.jsonl, .jsonl.gz), some unanswerable")
+    parser.add_argument("--choose", type=Path, nargs="*", default=[], help="requests that limits are chosen on")
     parser.add_argument("--encoder", default="default")
     parser.add_argument("--out", type=Path, required=True, help="search.json to write")
     parser.add_argument("--false-refusals", type=float, default=0.03)
@@ -253,14 +295,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = Settings(home=args.home, encoder=args.encoder)
     index = SearchIndex.open(settings.index_dir, settings=settings, params=fusion.SearchParams())
     calls = [call for path in args.calls for call in read_records(path, Call)]
-    names = ", ".join(path.name for path in args.calls)
+    choose = [call for path in args.choose for call in read_records(path, Call)] if args.choose else calls
+    names = ", ".join(path.name for path in [*args.calls, *args.choose])
+    counts = f"{len(calls)} and {len(choose)}" if args.choose else f"{len(calls)}"
     params, report = fit(
         index,
         calls,
+        choose,
         false_refusals=args.false_refusals,
         lost=args.lost,
         longer=args.longer,
-        fitted=f"{names}: {len(calls)} requests over {len(index)} tools, by finetune/fit_search.py",
+        fitted=f"{names}: {counts} requests over {len(index)} tools, by finetune/fit_search.py",
     )
     fusion.write_params(args.out, params)
     print(json.dumps(report, indent=2))

@@ -5,7 +5,8 @@
 #
 # BASE is a folder with the base encoder's weights; TRAIN, DEV, TOOLS and SERVERS are .jsonl or .jsonl.gz files of the
 # data contract, or several of them in one word, separated by spaces. Nothing is fetched. Stopped, the same command goes
-# on: finished stages are not repeated. DEV only measures, guards, and fits the search's few parameters.
+# on: finished stages are not repeated. DEV only measures, guards, and chooses the search's limits;
+# its weights are learnt from the requests that --fit-share keeps apart.
 #
 # Environment: PYTHON (an interpreter with the train extra), STAGES (all five, in this order), NAME, SOURCE,
 # LICENCE and LICENCE_FILE (for the encoder's card), MIN_COSINE and MAX_LOSS (what the export may cost).
@@ -82,7 +83,7 @@ if todo fit fit.json; then
   for file in "${servers[@]}"; do files+=(--servers "$file"); done
   rm -rf "$out/home"
   TOOLSCOUT_HOME=$out/home TOOLSCOUT_ENCODER=$encoder "$python" -m toolscout catalog import "${files[@]}"
-  "$python" -m toolscout.finetune.fit_search "$out/home" "${dev[@]}" --encoder "$encoder" \
+  "$python" -m toolscout.finetune.fit_search "$out/home" "$out/run/fit.jsonl.gz" --choose "${dev[@]}" --encoder "$encoder" \
     --out "$encoder/search.json" > "$results/fit.json.part"
   keep fit.json
   rm -rf "$out/home"

@@ -258,7 +258,7 @@ def test_shipped_parameters_are_fitted_and_bad_ones_refused(index: SearchIndex, 
     fusion.write_params(path, index.params)
     assert fusion.read_params(path) == index.params
     values = json.loads(path.read_text("utf-8"))
-    del values["signals"]["words"]
+    values["signals"]["charm"] = 1.0
     path.write_text(json.dumps(values), "utf-8")
     with pytest.raises(StorageError, match="search parameters"):
         fusion.read_params(path)
