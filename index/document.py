@@ -19,16 +19,21 @@ MAX_DESCRIPTION = 700
 
 MAX_PARAMETER_TEXT = 300
 MAX_PARAMETERS = 24
+_VALUES = 6
 MAX_WORDS_TEXT = 4000
 """Characters of any one field that go into the words: a stuffed description must not crowd out the rest."""
 
-DOCUMENT_VERSION = 1
+DOCUMENT_VERSION = 2
 """Part of the index's identity: raise it when a text below changes, so that old indexes are rebuilt."""
 
 FIELDS = ("name", "description", "parameters", "server")
 """Fields of the word index, in the order of ``bm25``'s field weights."""
 
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
+_LINK = re.compile(r"\[[^\[\]]*\]\s*\(?https?://[^\s)]*\)?|(?:https?://|www\.)[^\s)]+", re.IGNORECASE)
+"""Markdown links with their text, and bare addresses. In descriptions they point to documentation: "[See the docs
+here](...)" says nothing of the tool and takes a third of a short text."""
+
 _SPACE = re.compile(r"\s+")
 _SECTION = re.compile(
     r"\b(?:Args|Arguments|Parameters|Params|Returns?|Raises|Examples?|Notes?|Usage)\s*:", re.IGNORECASE
@@ -69,13 +74,13 @@ def query_text(text: str) -> str:
 
 
 def tool_text(tool: Tool, server: Server | None) -> str:
-    """The dense text of a tool: server, name in words, title, description, parameter names."""
-    names = ", ".join(name_words(p.name) for p in parameters(tool.input_schema)[:MAX_PARAMETERS])
+    """The dense text of a tool: server, name in words, title, description, parameters with their allowed values."""
+    names = ", ".join(_with_values(p) for p in parameters(tool.input_schema)[:MAX_PARAMETERS])
     parts = [
         squeeze(name_words(server_name(server, tool.server_id)), 60),
         squeeze(name_words(tool.name), 100),
         squeeze(tool.title or "", 100),
-        squeeze(lead(tool.description), MAX_DESCRIPTION),
+        squeeze(_LINK.sub("", lead(tool.description)), MAX_DESCRIPTION),
         squeeze(names, MAX_PARAMETER_TEXT),
     ]
     return ". ".join(p.rstrip(". ") for p in parts if p)
@@ -103,6 +108,12 @@ def tool_words(tool: Tool, server: Server | None) -> dict[str, str]:
         "parameters": " ".join(_parameter_words(p) for p in found[:MAX_PARAMETERS])[:MAX_WORDS_TEXT],
         "server": " ".join(dict.fromkeys(p for p in parts if p)),
     }
+
+
+def _with_values(parameter: Parameter) -> str:
+    """A parameter's name in words, and the first of its allowed values: they often say what a tool can do."""
+    values = [squeeze(name_words(v), 24) for v in _enum_words(parameter.schema)[:_VALUES]]
+    return " ".join([name_words(parameter.name), *values])
 
 
 def _parameter_words(parameter: Parameter) -> str:
