@@ -34,6 +34,10 @@ OVERLAP = 0.8
 """Share of common words (Jaccard, name and description) from which a tool of another server counts as the same. Not
 asked of siblings: ``delete_page`` may be described in the words of ``get_page`` and is the best negative there is."""
 
+CLOSE = 0.95
+"""Share of the gold's cosine from which a trained encoder's near miss is left out: it may well be right and only
+unlabelled (NV-Retriever, Moreira et al., arXiv 2407.15831). Not asked of siblings, where a right answer is known."""
+
 _SAID = 20
 """Characters of a description below which equal descriptions prove nothing."""
 
@@ -44,10 +48,12 @@ class Miner:
     """Finds the negatives of pairs in a pool. Deterministic.
 
     ``documents`` float32 [tools of ``pool.shown()``, dim] are the encoder's vectors of their full texts, L2-normalised;
-    without them the source ``dense`` gives nothing.
+    without them the source ``dense`` gives nothing. ``trained``: the encoder knows the requests, so that what it finds
+    nearer than ``CLOSE`` is suspected to be right; an untrained one finds much nearer that is wrong.
     """
 
-    def __init__(self, pool: Pool, documents: Floats | None = None) -> None:
+    def __init__(self, pool: Pool, documents: Floats | None = None, *, trained: bool = False) -> None:
+        self.trained = trained
         self.pool = pool
         self.ids = pool.shown()
         if documents is not None and len(documents) != len(self.ids):
@@ -101,7 +107,13 @@ class Miner:
         hardness = words if near is None else near
         ranked = {"siblings": siblings[np.argsort(-hardness[siblings], kind="stable")], "words": _top(words)}
         if near is not None:
-            ranked["dense"] = _top(near)
+            gold = self.row_of.get(pair.gold)
+            limit = np.inf if gold is None or not self.trained else CLOSE * float(near[gold])
+            ranked = {
+                "siblings": ranked["siblings"],
+                "words": ranked["words"][near[ranked["words"]] < limit],
+                "dense": _top(np.where(near < limit, near, 0.0)),
+            }
         return {source: self._allowed(pair, rows) for source, rows in ranked.items()}
 
     def _allowed(self, pair: Pair, rows: Rows) -> list[str]:

@@ -127,7 +127,8 @@ def train_encoder(
 ) -> JsonObject:
     """Train, or go on with the run in ``out``; returns what ``train.json`` says (``finished`` False if it was stopped).
 
-    ``miner_model`` (default: ``base``) is the encoder whose near misses become negatives.
+    ``miner_model`` (default: ``base``) is the encoder whose near misses become negatives; another than the base is
+    taken for one that was trained on these requests.
 
     Raises BadInput for unusable files and options, for leakage from dev, and when ``out`` holds another run; NotFound
     without base weights; ModelError without the extra; StorageError when ``out`` cannot be written.
@@ -272,7 +273,7 @@ class _Run:
             texts = [self.pool.text(t) for t in self.pool.shown()]
             documents = encode(model, texts, self.options.document_prefix)
             queries = encode(model, [pair.query for pair in pairs], self.options.query_prefix)
-        miner = Miner(self.pool, documents)
+        miner = Miner(self.pool, documents, trained=self.miner_model != self.base)
         return build_rows(pairs, miner.mine(pairs, queries), miner, self.options.rows)
 
     def recall(self, model: Any) -> dict[str, dict[str, float]]:

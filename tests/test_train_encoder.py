@@ -250,6 +250,18 @@ def test_dense_near_misses_come_nearest_first(pool: Pool) -> None:
         Miner(pool, vectors[1:])
 
 
+def test_what_a_trained_encoder_puts_beside_the_gold_is_no_negative(pool: Pool) -> None:
+    miner = Miner(pool, np.eye(len(pool.shown()), dtype=np.float32), trained=True)
+    gold, beside, below = [t for t in miner.ids if pool.tools[t].server_id != pool.tools[miner.ids[0]].server_id][:3]
+    query = np.zeros((1, len(miner.ids)), dtype=np.float32)
+    for tool_id, cosine in ((gold, 0.8), (beside, 0.79), (below, 0.7)):
+        query[0, miner.row_of[tool_id]] = cosine
+    found = miner.mine([Pair("x", "zzz", gold, frozenset([gold]))], query)[0]
+    assert found["dense"] == [below]
+    miner.trained = False
+    assert miner.mine([Pair("x", "zzz", gold, frozenset([gold]))], query)[0]["dense"] == [beside, below]
+
+
 def test_drawn_negatives_differ_and_repeat_by_seed() -> None:
     found = {"siblings": ["a", "b"], "words": ["b", "c"]}
     sources = ("siblings", "words", "dense")

@@ -34,7 +34,7 @@ def encoder(
         typer.Option(help="Requests to measure with; nothing of them is trained on.", show_default=False),
     ] = None,
     miner: Annotated[
-        Path | None, typer.Option(help="Encoder whose near misses become negatives.", show_default="the base")
+        Path | None, typer.Option(help="Encoder trained before whose near misses become negatives.", show_default="the base")
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="How often each pair is shown.")] = 3,
     steps: Annotated[int, typer.Option(min=0, help="Stop learning after so many steps.", show_default="all rows")] = 0,
