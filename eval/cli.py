@@ -63,6 +63,32 @@ def retrieval(
         list[str] | None,
         typer.Option(metavar="NAME=COMMAND", help="Also measure this program; see docs/EVALUATION.md, Peers."),
     ] = None,
+    requests: Annotated[
+        Path | None, typer.Option(help="Structured {server, tool} requests of the rows, to compare with plain queries.")
+    ] = None,
+    ablation: Annotated[
+        bool, typer.Option("--ablation", help="Measure what each part of the search is worth.")
+    ] = False,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="With --ablation: also with the weights of the rest fitted again.")
+    ] = False,
+    exemplars: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="With --ablation: files of other requests whose calls serve as exemplars; several may follow."
+        ),
+    ] = None,
+    copies: Annotated[
+        bool,
+        typer.Option("--copies", help="Copies of a relevant tool are relevant, too: for pools joined from several."),
+    ] = False,
+    languages: Annotated[
+        bool, typer.Option("--languages", help="Also by language, guessed where a row tells only the script.")
+    ] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Refusal curve, calibration and answer lengths go into --json, too.")
+    ] = False,
+    misses: Annotated[Path | None, typer.Option(help="Write the rows to read to this Markdown file.")] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: default, a folder, st:MODEL or openai:MODEL.")] = "",
     cache: Annotated[Path | None, typer.Option(help="Keep embeddings here for later runs.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count answer tokens with.")] = None,
@@ -70,9 +96,10 @@ def retrieval(
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
 ) -> None:
     """Build a throw-away index of the tools, ask every request, report recall, abstention, latency and cost."""
+    from toolscout.eval.extras import Extras
     from toolscout.eval.peers import PeerPlan
     from toolscout.eval.peers.report import NO_PLOT, PLOT
-    from toolscout.eval.report import retrieval_report, retrieval_tables, write_json
+    from toolscout.eval.report import retrieval_report, retrieval_tables, write_json, write_text
     from toolscout.eval.retrieval import RetrievalFiles, measure_retrieval
 
     run = measure_retrieval(
@@ -87,16 +114,28 @@ def retrieval(
             encoders={name: Path(value) for name, value in _named(peer_encoder, "--peer-encoder").items()},
             commands=_named(peer_command, "--peer-command"),
         ),
+        extras=Extras(
+            copies=copies,
+            requests=requests,
+            ablation=ablation,
+            refit=refit,
+            exemplars=exemplars or (),
+            misses=misses is not None or report is not None,
+            languages=languages,
+        ),
         say=_say(quiet),
     )
+    everything = {**run.result, **run.details}
     if json_out is not None:
-        write_json(json_out, run.result)
+        write_json(json_out, everything if details else run.result)
+    if misses is not None:
+        write_text(misses, run.misses)
     if report is not None:
         page = retrieval_report(run, report)
         _say(quiet)(f"report: {page}")
         if "peers" in run.result and not (report / f"{PLOT}.svg").is_file():
             _say(quiet)(NO_PLOT)
-    _show(quiet, retrieval_tables(run.result))
+    _show(quiet, retrieval_tables(everything if details else run.result))
 
 
 @app.command(cls=ManyFiles)
@@ -190,5 +229,7 @@ def _show(quiet: bool, tables: Any) -> None:
     from rich.console import Console
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)  # a file is read without the 80 columns that are assumed for one
     for table in tables:
         console.print(table.rich())

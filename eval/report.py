@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import StorageError
+from toolscout.eval.extra_tables import (
+    Parts,
+    ablation_tables,
+    language_tables,
+    length_tables,
+    refusal_tables,
+    structured_tables,
+)
 from toolscout.eval.metrics import RANKING_KEYS
 from toolscout.eval.peers.report import NO_PLOT, abouts, failures, peers_table, write_plot
+from toolscout.eval.plots import NO_PLOTS, ablation_plot, refusal_plot
 from toolscout.records import JsonObject
 
 if TYPE_CHECKING:
@@ -98,9 +107,22 @@ def retrieval_tables(result: JsonObject) -> list[Table]:
             },
         )
     )
+    tables += extra_tables(result)
     if "peers" in result:
         tables.append(Table(*peers_table(result)))
     return tables
+
+
+def extra_tables(result: JsonObject) -> list[Table]:
+    """The tables of what was measured beyond the contract, as far as the result has it."""
+    makers: dict[str, Callable[[JsonObject], list[Parts]]] = {
+        "refusal": refusal_tables,
+        "dynamic_k": length_tables,
+        "by_language": language_tables,
+        "structured": structured_tables,
+        "ablation": ablation_tables,
+    }
+    return [Table(*parts) for key, make in makers.items() if result.get(key) for parts in make(result[key])]
 
 
 def calls_tables(result: JsonObject) -> list[Table]:
@@ -163,8 +185,11 @@ def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
             if not row["gold"] and not row["no_match"]
         ][:MISSES_SHOWN],
     )
-    parts = [table.html() for table in retrieval_tables(run.result)]
-    parts.append(refusal_curve(run.asked))
+    result = {**run.result, **run.details}
+    parts = [table.html() for table in retrieval_tables(result)]
+    parts += plots(result, folder)
+    if run.misses:
+        _write(folder / "misses.md", run.misses)
     parts += [table.html() for table in (misses, offers) if table.rows]
     notes = [f"{name}: {value}" for name, value in run.notes.items()] + run.warnings
     if "peers" in run.result:
@@ -172,7 +197,7 @@ def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
         plot = write_plot(run.result, folder)
         about = "".join(f"<p>{escape(line)}</p>" for line in abouts(run.result))
         parts.append(f"<h2>Peers</h2>{plot or escape(NO_PLOT)}{about}")
-    return _write_folder(folder, "Retrieval", notes, parts, run.result, rows)
+    return _write_folder(folder, "Retrieval", notes, parts, result, rows)
 
 
 def calls_report(run: CallsRun, folder: Path) -> Path:
@@ -203,36 +228,22 @@ def _rank(asked: Asked) -> int | None:
     return next((rank for rank, tool_id in enumerate(asked.ranked, start=1) if tool_id in gold), None)
 
 
-def refusal_curve(asked: Sequence[Asked]) -> str:
-    """False offers against false refusals as the threshold moves, as SVG; empty without rows of both kinds."""
-    right = sorted(a.probability for a in asked if a.row.gold)
-    wrong = sorted(a.probability for a in asked if not a.row.gold)
-    if not right or not wrong:
-        return ""
-    size = 260
-    points = []
-    for threshold in sorted({0.0, *right, *wrong, 1.01}):
-        refused = sum(p < threshold for p in right) / len(right)
-        offered = sum(p >= threshold for p in wrong) / len(wrong)
-        points.append(f"{30 + refused * size:.1f},{10 + (1 - offered) * size:.1f}")
-    here = _operating_point(asked, size)
-    return (
-        "<h2>Refusal curve</h2><p>False offers (up) against false refusals (right) as the threshold moves; "
-        "the dot is the default threshold.</p>"
-        f'<svg width="{size + 50}" height="{size + 40}" role="img" aria-label="refusal curve">'
-        f'<rect x="30" y="10" width="{size}" height="{size}" fill="none" stroke="currentColor" opacity=".3"/>'
-        f'<polyline points="{" ".join(points)}" fill="none" stroke="currentColor" stroke-width="2"/>{here}'
-        f'<text x="24" y="16" text-anchor="end" font-size="11">1</text>'
-        f'<text x="24" y="{size + 14}" text-anchor="end" font-size="11">0</text>'
-        f'<text x="{30 + size}" y="{size + 26}" text-anchor="end" font-size="11">1</text></svg>'
-    )
+def plots(result: JsonObject, folder: Path) -> list[str]:
+    """Write the plots that the result has numbers for as PNG files; returns them as parts of the page."""
+    parts = []
+    for key, draw, title in (
+        ("refusal", refusal_plot, "Refusal and calibration"),
+        ("ablation", ablation_plot, "What each part is worth"),
+    ):
+        if result.get(key):
+            svg = draw(result[key], folder / f"{key}.png")
+            parts.append(f"<h2>{title}</h2>{svg or escape(NO_PLOTS)}")
+    return parts
 
 
-def _operating_point(asked: Sequence[Asked], size: int) -> str:
-    right = [a.no_match for a in asked if a.row.gold]
-    wrong = [a.no_match for a in asked if not a.row.gold]
-    x, y = sum(right) / len(right), wrong.count(False) / len(wrong)
-    return f'<circle cx="{30 + x * size:.1f}" cy="{10 + (1 - y) * size:.1f}" r="4" fill="#d33"/>'
+def write_text(path: Path, text: str) -> None:
+    """Write a text file; it is whole or not there. Raises StorageError."""
+    _write(path, text)
 
 
 _STYLE = """

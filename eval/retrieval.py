@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -18,15 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolscout.errors import BadInput, StorageError, ToolscoutError
+from toolscout.eval.lengths import Lengths, length_report
 from toolscout.eval.metrics import Judged, auroc, mean_scores, ranking_scores, share, spread
+from toolscout.eval.refusal import refusal_report
 from toolscout.eval.rows import Say, grouped, lang_of, missing_gold, read_calls, read_tools, silent, split_of
 from toolscout.eval.tokens import TokenCounter, make_counter
 from toolscout.records import Call, JsonObject, Server, ServerState
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
+    from toolscout.eval.extras import Extras
     from toolscout.eval.peers import PeerPlan
-    from toolscout.index.search import Answer, SearchIndex
+    from toolscout.index.search import Answer, SearchIndex, ToolRequest
 
 RANK_DEPTH = 50
 """Ranks looked at, the most that the search gives; MRR counts a tool beyond it as not found."""
@@ -45,6 +48,11 @@ class Asked:
     no_match: bool
     ms: float
     answer_tokens: int
+    given: list[str] = field(default_factory=list)
+    """Tools of the answer of dynamic length, abstention aside; ``dynamic_tokens`` are its text's, ``fixed_tokens``
+    those of an answer of five tools."""
+    dynamic_tokens: int = 0
+    fixed_tokens: int = 0
 
     def judged(self) -> Judged:
         """The ranking with what was wanted."""
@@ -60,6 +68,19 @@ class RetrievalRun:
     asked: list[Asked]
     notes: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    details: JsonObject = field(default_factory=dict)
+    """What every run knows beyond the contract: ``refusal`` and ``dynamic_k``, and ``by_language`` where it
+    was guessed."""
+    misses: str = ""
+    """The page of missed rows, if it was asked for."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the search is asked for a row: the user's words, structured requests, or both."""
+
+    query: str | None
+    requests: tuple[ToolRequest, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,7 @@ def measure_retrieval(
     cache: Path | None = None,
     tokenizer: Path | None = None,
     peers: PeerPlan | None = None,
+    extras: Extras | None = None,
     say: Say = silent,
 ) -> RetrievalRun:
     """Build an index from the files in a temporary home, ask every row, and score the answers.
@@ -88,12 +110,17 @@ def measure_retrieval(
     its home is left alone. ``cache`` is a folder that keeps embeddings for later runs. Raises BadInput for files that
     do not fit together.
     """
+    from toolscout.eval.extras import Extras, measure_extras, prepare
     from toolscout.eval.peers import check_peers, measure_peers, read_servers
 
     if peers is not None:
         check_peers(peers)
     settings = settings or Settings()
     calls, warnings = askable_rows(read_calls(files.calls, limit, seed))
+    extras = extras or Extras()
+    prepared = prepare(extras, calls, files.tools)
+    calls = prepared.calls
+    warnings += prepared.warnings
     counter = make_counter(tokenizer)
     with tempfile.TemporaryDirectory(prefix="toolscout-eval-") as home:
         mine = settings.model_copy(update={"home": Path(home), "database": "", "starter": False})
@@ -112,9 +139,13 @@ def measure_retrieval(
                 asked, pool=len(index), threshold=round(index.params.threshold, 4), index_seconds=index_seconds
             )
             result["rss_mb"] = resident_mb()
+            details = more_numbers(asked, index.params.threshold)
             notes = {"tokenizer": counter.name, "encoder": settings.encoder, "rank depth": str(RANK_DEPTH)}
             if cache is not None:
                 notes["index_seconds"] = "with cached embeddings"
+            more = measure_extras(index, asked, prepared, extras, counter, seed=seed, say=say)
+            result |= more.result
+            details |= more.details
             if peers:
                 tools, servers = read_tools(files.tools), read_servers(files.servers)
                 result["peers"] = measure_peers(
@@ -122,35 +153,67 @@ def measure_retrieval(
                 )
         finally:
             index.close()
-    return RetrievalRun(result, asked, notes, warnings)
+        if extras.ablation and extras.exemplars:
+            add_exemplars(mine, extras, calls, cache, result, say)
+    return RetrievalRun(result, asked, notes, warnings + more.warnings, details, more.misses)
 
 
-def ask_all(index: SearchIndex, calls: Sequence[Call], counter: TokenCounter, say: Say = silent) -> list[Asked]:
-    """Ask every row twice: once as an agent does (timed), once for the whole ranking, abstention aside.
+def add_exemplars(
+    settings: Settings, extras: Extras, calls: Sequence[Call], cache: Path | None, result: JsonObject, say: Say
+) -> None:
+    """Put the exemplars into the index and add their variants to ``result["ablation"]``."""
+    from toolscout.eval.ablation import measure_exemplars
+    from toolscout.index.search import SearchIndex
 
-    A request that the search refuses (no words in it) finds nothing.
+    say(f"building the index again with the exemplars of {_names(extras.exemplars)}")
+    _build_apart(settings, RetrievalFiles((), (), ()), cache, extras.exemplars)
+    index = SearchIndex.open(settings.index_dir, settings=settings)
+    try:
+        result["ablation"]["exemplars"] = index.meta.exemplars
+        result["ablation"]["variants"] += measure_exemplars(index, calls, say)
+    finally:
+        index.close()
+
+
+def ask_all(
+    index: SearchIndex,
+    calls: Sequence[Call],
+    counter: TokenCounter,
+    say: Say = silent,
+    questions: Mapping[str, Question] | None = None,
+) -> list[Asked]:
+    """Ask every row as an agent does (timed), and again, abstention aside, for the whole ranking and for five tools.
+
+    ``questions`` by row id are asked instead of the rows' own words. A request that the search refuses (no words in it)
+    finds nothing.
     """
-    for row in calls[:3]:  # the first questions load the encoder and map the files
-        _find(index, row.query)
+    asking = [(row, questions[row.id] if questions else Question(row.query)) for row in calls]
+    for _, question in asking[:3]:  # the first questions load the encoder and map the files
+        _find(index, question)
     asked = []
-    for number, row in enumerate(calls, start=1):
+    for number, (row, question) in enumerate(asking, start=1):
         start = time.perf_counter()
-        answer = _find(index, row.query)
+        answer = _find(index, question)
         ms = (time.perf_counter() - start) * 1000
-        whole = _find(index, row.query, whole=True)
+        whole = _find(index, question, limit=RANK_DEPTH, dynamic=False, abstain=False)
         ranked = list(dict.fromkeys(hit.tool_id for hit in whole.hits))
-        tokens = counter(compact_text(answer))
-        asked.append(Asked(row, ranked, answer.probability, answer.no_match, ms, tokens))
+        given = _find(index, question, abstain=False) if answer.no_match else answer
+        five = _find(index, question, dynamic=False, abstain=False)
+        tokens, given_tokens, five_tokens = (counter(compact_text(one)) for one in (answer, given, five))
+        offered = [hit.tool_id for hit in given.hits]
+        asked.append(
+            Asked(row, ranked, answer.probability, answer.no_match, ms, tokens, offered, given_tokens, five_tokens)
+        )
         if number % 200 == 0:
             say(f"asked {number} of {len(calls)}")
     return asked
 
 
-def _find(index: SearchIndex, query: str, *, whole: bool = False) -> Answer:
+def _find(
+    index: SearchIndex, question: Question, *, limit: int = OFFERED, dynamic: bool = True, abstain: bool = True
+) -> Answer:
     try:
-        if whole:
-            return index.find(query, limit=RANK_DEPTH, dynamic=False, abstain=False)
-        return index.find(query, limit=OFFERED)
+        return index.find(question.query, requests=question.requests, limit=limit, dynamic=dynamic, abstain=abstain)
     except BadInput:
         from toolscout.index.search import Answer
 
@@ -190,6 +253,23 @@ def score(asked: Sequence[Asked], *, pool: int, threshold: float | None, index_s
         "answer_tokens": spread([float(a.answer_tokens) for a in asked], 1),
         "index_seconds": round(index_seconds, 2),
         "rss_mb": None,
+    }
+
+
+def more_numbers(asked: Sequence[Asked], threshold: float | None) -> JsonObject:
+    """``refusal`` (`refusal.refusal_report`) and ``dynamic_k`` (`lengths.length_report`)."""
+    answerable = [a for a in asked if a.row.gold]
+    served = [not a.row.relevant_ids().isdisjoint(a.given) for a in answerable]
+    return {
+        "refusal": refusal_report(
+            [a.probability for a in answerable],
+            [a.probability for a in asked if not a.row.gold],
+            threshold,
+            served,
+        ),
+        "dynamic_k": length_report(
+            [Lengths(a.judged(), len(a.given), a.dynamic_tokens, a.fixed_tokens, a.no_match) for a in answerable]
+        ),
     }
 
 
@@ -261,11 +341,13 @@ def resident_mb() -> float | None:
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
-def _build_apart(settings: Settings, files: RetrievalFiles, cache: Path | None) -> float:
+def _build_apart(
+    settings: Settings, files: RetrievalFiles, cache: Path | None, exemplars: Sequence[Path] = ()
+) -> float:
     """Build in a process of its own, so that ``rss_mb`` is what answering takes, not what building took."""
     try:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as worker:
-            seconds, error = worker.submit(_build, settings, files, cache).result()
+            seconds, error = worker.submit(_build, settings, files, cache, exemplars).result()
     except BrokenProcessPool:
         raise StorageError(
             "The process that built the index was killed.", "It may have run out of memory: give fewer tools at once."
@@ -277,7 +359,7 @@ def _build_apart(settings: Settings, files: RetrievalFiles, cache: Path | None) 
 
 
 def _build(
-    settings: Settings, files: RetrievalFiles, cache: Path | None
+    settings: Settings, files: RetrievalFiles, cache: Path | None, exemplars: Sequence[Path]
 ) -> tuple[float, tuple[type[ToolscoutError], str, str] | None]:
     """Import and index; seconds from the open catalogue to the finished index. An expected failure is returned."""
     from toolscout.eval.vector_cache import CachingEncoder
@@ -292,7 +374,7 @@ def _build(
             encoder = CachingEncoder(encoder, cache)
         start = time.perf_counter()
         with Catalogue(settings.database_url) as catalogue:
-            import_files(catalogue, servers=files.servers, tools=files.tools)
+            import_files(catalogue, servers=files.servers, tools=files.tools, calls=exemplars)
             build_index(catalogue, settings, encoder=encoder)
         return time.perf_counter() - start, None
     except ToolscoutError as error:
@@ -300,4 +382,4 @@ def _build(
 
 
 def _names(paths: Sequence[Path]) -> str:
-    return ", ".join(path.name for path in paths)
+    return ", ".join("/".join(path.parts[-2:]) for path in paths)

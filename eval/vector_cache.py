@@ -19,9 +19,10 @@ _BATCH = 256
 
 
 class CachingEncoder:
-    """Wraps an encoder; vectors of documents are kept in ``folder/<fingerprint>.sqlite`` by the text's hash.
+    """Wraps an encoder; vectors are kept in ``folder/<fingerprint>.sqlite`` by the text's hash and kind.
 
-    Queries are always computed. Raises StorageError if the folder cannot be written.
+    Only an index is built with it (exemplars are encoded as queries are), so no measured request is ever read from
+    here. Raises StorageError if the folder cannot be written.
     """
 
     def __init__(self, encoder: Encoder, folder: Path) -> None:
@@ -47,9 +48,7 @@ class CachingEncoder:
         return getattr(self._encoder, name)
 
     def encode(self, texts: Sequence[str], *, kind: Kind = "document") -> Vectors:
-        """As the wrapped encoder's; documents seen before are read, not computed."""
-        if kind == "query":
-            return self._encoder.encode(texts, kind=kind)
+        """As the wrapped encoder's; texts seen before are read, not computed."""
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
             batch = texts[start : start + _BATCH]
@@ -57,7 +56,7 @@ class CachingEncoder:
         return vectors
 
     def _batch(self, texts: Sequence[str], kind: Kind) -> Vectors:
-        keys = [sha256_hex(text) for text in texts]
+        keys = [sha256_hex(text if kind == "document" else f"{kind}\0{text}") for text in texts]
         marks = ",".join("?" * len(keys))
         rows = self._store.execute(f"SELECT text, vector FROM vectors WHERE text IN ({marks})", keys)
         known = {key: np.frombuffer(blob, dtype=np.float32) for key, blob in rows}

@@ -82,7 +82,7 @@ def test_costs_are_measured(result: dict[str, Any]) -> None:
 def test_report_tells_every_row(result: dict[str, Any]) -> None:
     folder = result["folder"] / "report"
     page = (folder / "report.html").read_text("utf-8")
-    assert "Retrieval over 12 tools" in page and "Refusal curve" in page and "fastmcp" in page
+    assert "Retrieval over 12 tools" in page and "Refusal and calibration" in page and "fastmcp" in page
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text("utf-8").splitlines()]
     # n2 says only that nothing among its two candidates fits
     assert [row["id"] for row in rows] == [r.id for r in read_calls([DATA / "calls.jsonl"]) if r.id != "n2"]
