@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -48,11 +49,15 @@ def mentions(text: str) -> list[str]:
 def trigram_signature(text: str) -> Signature:
     """Which letter trigrams a text has, as 256 bits: uint64 [4]. Alike texts have many bits in common."""
     letters = f"  {squashed(text)} "
-    bits = np.zeros(_WORDS, dtype=np.uint64)
+    bits = 0
     for i in range(len(letters) - 2):
-        bit = zlib.crc32(letters[i : i + 3].encode("utf-8", "surrogatepass")) % _BITS
-        bits[bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
-    return bits
+        bits |= 1 << _trigram_bit(letters[i : i + 3])
+    return np.frombuffer(bits.to_bytes(_BITS // 8, "little"), dtype="<u8").astype(np.uint64)
+
+
+@lru_cache(maxsize=16384)
+def _trigram_bit(letters: str) -> int:
+    return zlib.crc32(letters.encode("utf-8", "surrogatepass")) % _BITS
 
 
 def similarity(signatures: npt.NDArray[np.uint64], signature: Signature) -> npt.NDArray[np.float32]:
