@@ -580,3 +580,44 @@ def test_a_leaking_file_stops_the_run_before_it_learns(tmp_path: Path) -> None:
     files = training.TrainFiles([tmp_path / "train.jsonl"], [tmp_path / "tools.jsonl"], dev=[tmp_path / "dev.jsonl"])
     with pytest.raises(BadInput, match="ask what a dev row asks"):
         training.train_encoder(files, base, tmp_path / "run")
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore")
+def test_a_base_that_is_only_to_be_had_as_onnx_becomes_trainable(tmp_path: Path) -> None:
+    import torch
+    from transformers import BertModel
+
+    from toolscout.finetune.import_onnx import import_onnx
+
+    base = make_base(tmp_path)
+    model = BertModel.from_pretrained(str(tmp_path / "bert"))
+    for weight in model.parameters():  # the exporter writes equal ones once, as fresh biases are
+        weight.data += 0.01 * torch.randn_like(weight)
+    for folder in (tmp_path / "bert", base):
+        model.save_pretrained(str(folder))
+
+    class States(BertModel):
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return self.encoder(self.embeddings(input_ids)).last_hidden_state
+
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (exported / name).write_bytes((tmp_path / "bert" / name).read_bytes())
+    axes = {"input_ids": {0: "batch", 1: "tokens"}}
+    ids = torch.ones((1, 7), dtype=torch.int64)
+    torch.onnx.export(
+        States.from_pretrained(str(tmp_path / "bert"), add_pooling_layer=False).eval(),
+        (ids,),
+        str(exported / "model.onnx"),
+        input_names=["input_ids"],
+        dynamic_axes=axes,
+        dynamo=False,
+    )
+    import_onnx(exported, tmp_path / "again")
+    texts = ["list files", "wind"]
+    left, right = (encode(load_model(folder, 64), texts) for folder in (base, tmp_path / "again"))
+    assert np.allclose(left, right, atol=1e-5)
+    with pytest.raises(NotFound, match=r"no model\.onnx"):
+        import_onnx(tmp_path, tmp_path / "other")
