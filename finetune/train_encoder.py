@@ -127,8 +127,8 @@ def train_encoder(
 ) -> JsonObject:
     """Train, or go on with the run in ``out``; returns what ``train.json`` says (``finished`` False if it was stopped).
 
-    ``miner_model`` (default: ``base``) is the encoder whose near misses become negatives; another than the base is
-    taken for one that was trained on these requests.
+    ``miner_model`` (default: ``base``) is the encoder whose near misses become negatives; one that is named is taken
+    for trained on these requests, be it the base itself: so a second round goes on from the first.
 
     Raises BadInput for unusable files and options, for leakage from dev, and when ``out`` holds another run; NotFound
     without base weights; ModelError without the extra; StorageError when ``out`` cannot be written.
@@ -139,7 +139,7 @@ def train_encoder(
         if not (folder / "config.json").is_file():
             raise NotFound(f"There is no model in {folder}.", "Give the folder that holds config.json and weights.")
     require_training()
-    identity = _identity(files, base, miner_model or base, options)
+    identity = _identity(files, base, miner_model or base, options) | {"trained_miner": miner_model is not None}
     try:
         out.mkdir(parents=True, exist_ok=True)
         _same_run(out, identity)
@@ -273,7 +273,7 @@ class _Run:
             texts = [self.pool.text(t) for t in self.pool.shown()]
             documents = encode(model, texts, self.options.document_prefix)
             queries = encode(model, [pair.query for pair in pairs], self.options.query_prefix)
-        miner = Miner(self.pool, documents, trained=self.miner_model != self.base)
+        miner = Miner(self.pool, documents, trained=bool(self.identity["trained_miner"]))
         return build_rows(pairs, miner.mine(pairs, queries), miner, self.options.rows)
 
     def recall(self, model: Any) -> dict[str, dict[str, float]]:

@@ -3,6 +3,9 @@
 #
 #   runs/train_encoder.sh BASE OUT TRAIN DEV TOOLS SERVERS [options of `toolscout train encoder`]
 #
+# Two rounds are better than one: STAGES=train with --epochs 1, then all stages with that run's model as BASE and as
+# --miner, so that the negatives are those that the first round still gets wrong.
+#
 # BASE is a folder with the base encoder's weights; TRAIN, DEV, TOOLS and SERVERS are .jsonl or .jsonl.gz files of the
 # data contract, or several of them in one word, separated by spaces. Nothing is fetched. Stopped, the same command goes
 # on: finished stages are not repeated. DEV only measures, guards, and chooses the search's limits;
@@ -16,7 +19,7 @@
 set -euo pipefail
 
 if [ $# -lt 6 ]; then
-  sed -n '2,15s/^# \{0,1\}//p' "$0"
+  sed -n '2,18s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 base=$1 out=$2
