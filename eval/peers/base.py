@@ -20,6 +20,8 @@ RANK_DEPTH = 50
 OFFERED = 5
 """Tools in the answer whose tokens are counted."""
 
+ENCODER_FOLDER = "An encoder folder holds encoder.json, or tokenizer.json and model.onnx (also in onnx/)."
+
 StructuredRequest = tuple[str, str]
 """What kind of server, what kind of operation: MCP-Zero's form of a request."""
 
@@ -55,8 +57,13 @@ class PeerPlan:
         for name, folder in self.encoders.items():
             if not folder.is_dir():
                 raise BadInput(f"The encoder folder of the peer {name}, {folder}, does not exist.")
+            if not any((folder / file).is_file() for file in ("encoder.json", "model.onnx", "onnx/model.onnx")):
+                raise BadInput(f"There is no encoder in {folder}, the folder of the peer {name}.", ENCODER_FOLDER)
         for name, command in self.commands.items():
-            words = shlex.split(command)
+            try:
+                words = shlex.split(command)
+            except ValueError as error:
+                raise BadInput(f"The command of the peer {name} cannot be read: {error}.") from None
             if not words or shutil.which(words[0]) is None:
                 raise BadInput(
                     f"The peer {name} cannot be started: there is no program {words[0] if words else ''!r}.",

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.errors import BadInput
-from toolscout.eval.peers.base import RANK_DEPTH, PeerTask, RankedPeer, plain_text
+from toolscout.eval.peers.base import ENCODER_FOLDER, RANK_DEPTH, PeerTask, RankedPeer, plain_text
 
 if TYPE_CHECKING:
     from toolscout.index.encoder import Encoder, Kind
@@ -84,7 +84,7 @@ class MeanPooledOnnx:
         if model is None or not tokenizer.is_file():
             raise BadInput(
                 f"There is no encoder in {folder}.",
-                "An encoder folder holds encoder.json, or tokenizer.json and model.onnx (also in onnx/).",
+                ENCODER_FOLDER,
             )
         import onnxruntime as ort
         from tokenizers import Tokenizer
@@ -135,7 +135,11 @@ class MeanPooledOnnx:
         ids = self._tokenizer.encode(printable(text[: MAX_TOKENS * CHARACTERS_A_TOKEN])).ids
         tokens = np.asarray([ids], dtype=np.int64)
         given = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), "token_type_ids": np.zeros_like(tokens)}
-        output = self._session.run(None, {name: given[name] for name in self._inputs})[0]
-        vector = output[0].mean(axis=0) if output.ndim == 3 else output[0]
-        found: Vectors = (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
-        return found
+        return pooled(self._session.run(None, {name: given[name] for name in self._inputs})[0])
+
+
+def pooled(output: npt.NDArray[Any]) -> Vectors:
+    """One text's vector, L2-normalised: the mean of its token vectors [1, tokens, dim], or the output [1, dim]."""
+    vector = output[0].mean(axis=0) if output.ndim == 3 else output[0]
+    found: Vectors = (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
+    return found
