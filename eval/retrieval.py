@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,8 +148,10 @@ def measure_retrieval(
             details |= more.details
             if peers:
                 tools, servers = read_tools(files.tools), read_servers(files.servers)
+                forms = {i: [(r.server, r.tool) for r in row.requests] for i, row in prepared.structured.items()}
+                plan = replace(peers, structured=forms)
                 result["peers"] = measure_peers(
-                    peers, tools, servers, calls, counter, settings=settings, cache=cache, say=say
+                    plan, tools, servers, calls, counter, settings=settings, cache=cache, say=say
                 )
         finally:
             index.close()
