@@ -53,13 +53,21 @@ class Growth:
 
     def __iter__(self) -> Iterator[tuple[Server, list[Copy]]]:
         """Each server with its tools."""
-        for server in self.servers:
-            yield server, [Copy(self.tools[row], row, True) for row in self._rows[server.server_id]]
+        yield from self.real()
         number = 0
         while self.tools:
             number += 1
-            for server in sorted(self.servers, key=lambda s: draw(self.seed, f"{number}:{s.server_id}")):
-                yield self._copy(server, number)
+            yield from self.round(number)
+
+    def real(self) -> Iterator[tuple[Server, list[Copy]]]:
+        """The real servers and their tools."""
+        for server in self.servers:
+            yield server, [Copy(self.tools[row], row, True) for row in self._rows[server.server_id]]
+
+    def round(self, number: int) -> Iterator[tuple[Server, list[Copy]]]:
+        """One copy of every server, in an order of this round's own; rounds count from 1."""
+        for server in sorted(self.servers, key=lambda s: draw(self.seed, f"{number}:{s.server_id}")):
+            yield self._copy(server, number)
 
     def first(self, size: int) -> Iterator[tuple[Server, list[Copy]]]:
         """The first ``size`` tools: the last server may be cut short. Fewer than the real tools is possible too."""

@@ -169,6 +169,11 @@ class LazyScores(WordScores):
             self._scores = self._partial
         return self._scores
 
+    @property
+    def words_left(self) -> int:
+        """Words whose rows were not visited so far."""
+        return len(self._places) - self._added
+
     def _add(self, upto: int) -> None:
         """Take the words before ``upto`` into the partial scores of all rows."""
         if not len(self._partial):

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from toolscout.errors import StorageError
 from toolscout.index import snapshot
 from toolscout.index.bm25 import Bm25Weights, Forward, Inverted
+from toolscout.index.compressed import write_codes
 from toolscout.index.document import DOCUMENT_VERSION, server_text, tool_text, tool_words
 from toolscout.index.encoder import Encoder, TokenEncoder, make_encoder, token_dim
 from toolscout.index.late import pack, quantise
@@ -28,13 +29,10 @@ from toolscout.index.names import id_hash, name_hash, trigram_signature
 from toolscout.index.snapshot import Arrays, Blobs, Draft, Meta
 from toolscout.index.table import Table
 from toolscout.index.vectors import (
-    ANN_FILE,
     FLAT_LIMIT,
     VectorStore,
-    build_ann,
     lookup,
     rows_of,
-    update_ann,
 )
 from toolscout.index.words import hash64
 from toolscout.records import Call, Review, Server, ServerState, Tool
@@ -56,7 +54,6 @@ _LOCK_SECONDS = 1800
 _RELOAD_SHARE = 0.2
 _RELOAD_MOST = 20_000
 _CHUNK = 8192
-_RETRAIN_SHARE = 0.3
 
 
 def build_index(
@@ -178,7 +175,7 @@ class _Build:
         names = self._tool_rows(draft, keys, servers, content, old)
         Inverted.build(Forward.load(draft.folder), Bm25Weights(), draft.folder)
         draft.blobs("tool.id_texts", Blobs.of(k.tool_id for k in keys))
-        id_order, name_order, key_order = (np.argsort(a, kind="stable") for a in (ids, names, content))
+        id_order, name_order = np.argsort(ids, kind="stable"), np.argsort(names, kind="stable")
         draft.arrays(
             {
                 "tool.ids": ids,
@@ -187,14 +184,14 @@ class _Build:
                 "tool.keys": content,
                 "tool.names_sorted": names[name_order],
                 "tool.name_order": name_order,
-                "tool.keys_sorted": content[key_order],
-                "tool.key_order": key_order,
                 "tool.servers": np.array([order[k.server_id] for k in keys], dtype=np.int32),
             }
         )
         if len(keys) > FLAT_LIMIT:
+            self.progress("large index", 0, 1)
             written = Arrays(draft.folder)
-            self._ann(draft, VectorStore(written["tool.codes"], written["tool.scales"]), content)
+            previous = self.previous.folder if self.previous else None
+            write_codes(draft.folder, VectorStore(written["tool.codes"], written["tool.scales"]), previous, old)
         return ids
 
     def _tool_rows(
@@ -249,17 +246,6 @@ class _Build:
             yield tool
             given = place + 1
         yield from map(named, range(given, len(fresh)))
-
-    def _ann(self, draft: Draft, vectors: VectorStore, content: Ids) -> None:
-        """An IVF index for a large pool: the previous one changed, or a new one when much of it is new."""
-        self.progress("large index", 0, 1)
-        previous = self.previous
-        if previous and (previous.folder / ANN_FILE).is_file():
-            old = previous.arrays["tool.keys"]
-            if np.isin(content, old, invert=True).mean() < _RETRAIN_SHARE and len(content) < 2 * len(old):
-                update_ann(previous.folder, draft.folder, vectors, content, old)
-                return
-        build_ann(draft.folder, vectors, content)
 
     # --- exemplars ---------------------------------------------------------------------------------------------------
 

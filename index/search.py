@@ -25,13 +25,14 @@ import numpy.typing as npt
 from toolscout.errors import BadInput, StorageError
 from toolscout.index import fusion, snapshot
 from toolscout.index.bm25 import Forward, Inverted, WordScores, best_rows
+from toolscout.index.compressed import read_codes
 from toolscout.index.document import query_text
 from toolscout.index.encoder import Encoder, TokenEncoder, make_encoder, token_dim
 from toolscout.index.explain import Explainer
 from toolscout.index.late import TokenStore
 from toolscout.index.names import id_hash, mentions, name_hash, similarity, trigram_signature
 from toolscout.index.snapshot import Arrays, Meta
-from toolscout.index.vectors import ANN_FILE, FLAT_LIMIT, AnnIndex, VectorStore, lookup
+from toolscout.index.vectors import FLAT_LIMIT, VectorStore, lookup
 from toolscout.index.words import has_words, hashes
 from toolscout.records import Call, Server, ServerState, Tool
 
@@ -166,7 +167,7 @@ class SearchIndex:
         self._inverted = Inverted.load(folder, meta.tools)
         self.forward = Forward.load(folder)
         arrays.load_all(_MAPPED)
-        self._ann = AnnIndex(folder) if (folder / ANN_FILE).is_file() else None
+        self._compressed = read_codes(folder, meta.dim)
 
     @classmethod
     def open(
@@ -434,13 +435,9 @@ class SearchIndex:
         """Rows to score; None for all rows. A filtered pool is always scored whole: it must not come up short."""
         if allowed is not None:
             return np.flatnonzero(allowed)
-        if self._ann is None or len(self) <= FLAT_LIMIT:
+        if self._compressed is None or len(self) <= FLAT_LIMIT:
             return None
-        near = lookup(
-            self._arrays["tool.keys_sorted"],
-            self._arrays["tool.key_order"],
-            self._ann.nearest(ask.tool_vector, CANDIDATES),
-        )
+        near = self._compressed.nearest(ask.tool_vector, CANDIDATES, self._tools)
         parts = [near, ask.words.top(CANDIDATES), self._mentioned(ask.text)]
         if len(self._exemplars):
             close = best_rows(self._exemplars.scores(ask.tool_vector), CANDIDATES)
@@ -567,8 +564,6 @@ _MAPPED = (
     "server.states",
     "tool.ids_sorted",
     "tool.id_order",
-    "tool.key_order",
-    "tool.keys_sorted",
     "tool.name_order",
     "tool.names",
     "tool.names_sorted",

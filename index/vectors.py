@@ -1,16 +1,14 @@
-"""Vectors of a snapshot: int8 rows with one scale each, memory-mapped; exact while small, FAISS when large.
+"""Vectors of a snapshot: int8 rows with one scale each, memory-mapped.
 
 Up to ``FLAT_LIMIT`` rows a query is scored against every row by a blocked product (0.7 ms for 11,000 rows of 384 on one
-core: near FAISS's flat index, without 40 MB and 0.3 s for importing it). Beyond, FAISS's IVF index
-proposes rows and these are scored exactly. int8 rows are a quarter of float32 and change a cosine by about 0.001.
+core: near FAISS's flat index, without 40 MB and 0.3 s for importing it). Beyond, ``compressed`` proposes rows and these
+are scored here. int8 rows are a quarter of float32 and change a cosine by about 0.001.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +19,9 @@ Rows = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint64]
 
 FLAT_LIMIT = 50_000
-"""Rows up to which every row is scored; above, FAISS's IVF index proposes candidates."""
+"""Rows up to which every row is scored; above, compressed codes propose candidates."""
 
-ANN_FILE = "vectors.faiss"
 _BLOCK = 512
-_PROBES = 32
-_TRAIN_A_LIST = 64
 
 
 @dataclass(frozen=True)
@@ -73,59 +68,6 @@ class VectorStore:
             np.vecdot(block[: end - start], query, out=scores[start:end])
         scores *= self.scales if rows is None else self.scales[rows]
         return scores
-
-
-def build_ann(folder: Path, store: VectorStore, ids: Ids) -> None:
-    """Train and write an IVF index over a store; ``ids`` are the rows' lasting 64-bit names."""
-    import faiss
-
-    size, dim = store.codes.shape
-    lists = int(4 * size**0.5)
-    index = faiss.IndexIVFScalarQuantizer(
-        faiss.IndexFlatIP(dim), dim, lists, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
-    )
-    sample = np.random.default_rng(0).choice(size, min(size, _TRAIN_A_LIST * lists), replace=False)
-    index.train(store.floats(np.sort(sample)))
-    _add(index, store, ids, np.arange(size))
-    faiss.write_index(index, str(folder / ANN_FILE))
-
-
-def update_ann(previous: Path, folder: Path, store: VectorStore, ids: Ids, old_ids: Ids) -> None:
-    """Write ``previous``'s index with the rows that went taken out and the new ones added; lists stay as trained.
-
-    A row whose text changed must come with a new id (``ids`` are hashes of id and content).
-    """
-    import faiss
-
-    index = faiss.read_index(str(previous / ANN_FILE))
-    gone = np.setdiff1d(old_ids, ids)
-    if len(gone):
-        index.remove_ids(faiss.IDSelectorBatch(gone.view(np.int64)))
-    _add(index, store, ids, np.flatnonzero(~np.isin(ids, old_ids)))
-    faiss.write_index(index, str(folder / ANN_FILE))
-
-
-def _add(index: Any, store: VectorStore, ids: Ids, rows: Rows) -> None:
-    for start in range(0, len(rows), 16_384):
-        some = rows[start : start + 16_384]
-        index.add_with_ids(store.floats(some), np.ascontiguousarray(ids[some]).view(np.int64))
-
-
-class AnnIndex:
-    """A written IVF index, memory-mapped: proposes the ids nearest to a query."""
-
-    def __init__(self, folder: Path) -> None:
-        import faiss
-
-        self._index = faiss.read_index(str(folder / ANN_FILE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
-        parameters: Any = faiss.SearchParametersIVF  # its stub does not know its own arguments
-        self._params = parameters(nprobe=_PROBES)
-
-    def nearest(self, query: Floats, k: int) -> Ids:
-        """Up to ``k`` ids, nearest first."""
-        _, found = self._index.search(query[None, :], k, params=self._params)
-        ids: Ids = found[0][found[0] != -1].view(np.uint64)
-        return ids
 
 
 def rows_of(ids: Ids, wanted: Ids) -> Rows:

@@ -17,10 +17,11 @@ from toolscout.index import build, search, snapshot
 from toolscout.index.asset import DEFAULT_ENCODER, encoders_folder
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
+from toolscout.index.compressed import CODES_FILE
 from toolscout.index.encoder import Kind, OnnxEncoder, Vectors
 from toolscout.index.search import SearchIndex
 from toolscout.index.snapshot import Arrays, Blobs
-from toolscout.index.vectors import ANN_FILE, AnnIndex, VectorStore, build_ann, lookup, update_ann
+from toolscout.index.vectors import VectorStore
 from toolscout.records import Review, Server, ServerState, Tool
 from toolscout.settings import Settings
 
@@ -279,31 +280,6 @@ def test_int8_rows_keep_cosines() -> None:
     assert VectorStore.of(np.zeros((0, 96), np.float32)).scores(query).shape == (0,)
 
 
-def test_large_index_proposes_nearly_all_of_the_nearest(tmp_path: Path) -> None:
-    random = np.random.default_rng(2)
-    centres = random.standard_normal((60, 32)).astype(np.float32)
-    rows = centres[random.integers(0, 60, 6000)] + 0.5 * random.standard_normal((6000, 32)).astype(np.float32)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    ids = random.integers(0, 2**64, 6000, dtype=np.uint64)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    build_ann(tmp_path / "a", VectorStore.of(rows), ids)
-    kept = np.arange(1000, 6000)
-    fresh = (rows[:500] + rows[500:1000]) / np.linalg.norm(rows[:500] + rows[500:1000], axis=1, keepdims=True)
-    after_ids = np.concatenate([ids[kept], random.integers(0, 2**64, 500, dtype=np.uint64)])
-    after = VectorStore.of(np.concatenate([rows[kept], fresh]))
-    update_ann(tmp_path / "a", tmp_path / "b", after, after_ids, ids)
-    for folder, store, names in ((tmp_path / "a", VectorStore.of(rows), ids), (tmp_path / "b", after, after_ids)):
-        ann = AnnIndex(folder)
-        order = np.argsort(names)
-        shares = []
-        for query in rows[2000:2100]:
-            found = lookup(names[order], order, ann.nearest(query, 50))
-            assert (found >= 0).all()
-            shares.append(np.isin(np.argsort(-store.scores(query))[:10], found).mean())
-        assert np.mean(shares) > 0.95
-
-
 def test_pool_beyond_the_flat_limit_answers_alike(
     settings: Settings, catalogue: Catalogue, encoder: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,7 +292,7 @@ def test_pool_beyond_the_flat_limit_answers_alike(
     monkeypatch.setattr(search, "CANDIDATES", 12)
     catalogue.set_state("acme/pdf", ServerState.UNAVAILABLE)
     meta = build_index(catalogue, settings, encoder=encoder)
-    assert (settings.index_dir / meta.generation / ANN_FILE).is_file()
+    assert (settings.index_dir / meta.generation / CODES_FILE).is_file()
     large = SearchIndex.open(settings.index_dir, encoder)
     assert [[h.tool_id for h in large.find(q, dynamic=False).hits[:3]] for q in queries] == expected
     catalogue.remove_server("acme/pdf")
