@@ -209,7 +209,9 @@ def test_mcp_zero_takes_structured_requests(settings: Settings) -> None:
     assert part["structured"]["n"] == 1
     # two requests take turns, so both gold tools are among the first few
     assert part["structured"]["strict"]["recall@5"] == 1.0
-    assert "mcp-zero, structured" in everyone({"equivalent": {"recall@5": 0.0}, "peers": {"mcp-zero": part}})
+    ours = {"equivalent": {"recall@5": 0.0}}
+    shown = everyone({**ours, "peers": {"mcp-zero": part}, "structured": {"forms": {"plain": ours, "both": ours}}})
+    assert set(shown) == {"toolscout", "toolscout, both", "mcp-zero", "mcp-zero, structured"}
 
 
 ANSWERS = "import sys\nfor line in sys.stdin:\n if {when!r} in line: print({line!r}, flush=True)"

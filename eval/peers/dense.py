@@ -35,7 +35,7 @@ def ask_dense(task: PeerTask, name: str, folder: Path) -> RankedPeer:
     """Brute-force cosine over the plain text of each tool with the encoder in ``folder``."""
     encoder = cached(open_encoder(folder), task.cache)
     ids = list(task.tools)
-    peer = RankedPeer(f"{name}: untuned vectors of {folder.name}, exact cosine over plain text")
+    peer = RankedPeer(f"plain vectors of the encoder {folder.name}, exact cosine")
     start = time.perf_counter()
     matrix = encoder.encode([plain_text(tool, task.server_of(tool)) for tool in task.tools.values()])
     peer.index_seconds = time.perf_counter() - start

@@ -21,8 +21,10 @@ _LATENCY = "#c8553d"
 
 
 def everyone(result: JsonObject) -> dict[str, JsonObject]:
-    """Us and the peers that answered, the best equivalent recall@5 first; a peer's structured requests are a row."""
+    """Us and the peers that answered, the best equivalent recall@5 first; structured requests are rows of their own."""
     found: dict[str, JsonObject] = {US: result}
+    forms = result.get("structured", {}).get("forms", {})
+    found |= {f"{US}, {form}": forms[form] for form in ("structured", "both") if form in forms}
     for name, part in result.get("peers", {}).items():
         if "failed" not in part:
             found[name] = part
@@ -81,7 +83,7 @@ def write_plot(result: JsonObject, folder: Path) -> str | None:
     left.set_yticks(range(len(parts)), list(parts))
     left.invert_yaxis()
     for label in left.get_yticklabels():
-        if label.get_text() == US:
+        if label.get_text().startswith(US):
             label.set_fontweight("bold")
     figure.suptitle(f"{result['n']:,} requests over {result['pool']:,} tools", fontsize=11)
     svg = io.StringIO()
