@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from toolscout.errors import BadInput
 from toolscout.eval.metrics import recall_at
 from toolscout.eval.rows import Say, read_tools, silent
-from toolscout.records import Call, JsonObject
+from toolscout.records import Call, JsonObject, Tool
 
 if TYPE_CHECKING:
     from toolscout.eval.retrieval import Asked, Question
@@ -76,15 +76,20 @@ def prepare(extras: Extras, calls: Sequence[Call], tools: Sequence[Path]) -> Pre
         from toolscout.jsonl import read_records
 
         check_exemplars([row for path in extras.exemplars for row in read_records(path, Call)], calls)
-    if extras.copies:
-        from toolscout.eval.copies import with_copies
-
-        prepared.calls, changed = with_copies(calls, read_tools(tools))
-        prepared.warnings.append(f"{changed} rows count copies of their relevant tools as relevant, too.")
-    if extras.misses and len(tools) > 1:
+    several = extras.misses and len(tools) > 1
+    if extras.copies or several:
+        pool: dict[str, Tool] = {}
+        origin: dict[str, str] = {}
         for path in tools:
-            name = path.parent.name or path.stem
-            prepared.pool_of = {**dict.fromkeys(read_tools([path]), name), **prepared.pool_of}
+            for tool_id, tool in read_tools([path]).items():
+                if pool.setdefault(tool_id, tool) is tool:
+                    origin[tool_id] = path.parent.name or path.stem
+        prepared.pool_of = origin if several else {}
+        if extras.copies:
+            from toolscout.eval.copies import with_copies
+
+            prepared.calls, changed = with_copies(calls, pool)
+            prepared.warnings.append(f"{changed} rows count copies of their relevant tools as relevant, too.")
     return prepared
 
 
