@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from toolscout.commands.output import AsJson, emit, note, progress, say
+from toolscout.commands.output import AsJson, emit, note, progress, say, table
 from toolscout.errors import BadInput
 from toolscout.eval.cli import ManyFiles
 
@@ -34,7 +35,8 @@ def encoder(
         typer.Option(help="Requests to measure with; nothing of them is trained on.", show_default=False),
     ] = None,
     miner: Annotated[
-        Path | None, typer.Option(help="Encoder trained before whose near misses become negatives.", show_default="the base")
+        Path | None,
+        typer.Option(help="Encoder trained before whose near misses become negatives.", show_default="the base"),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="How often each pair is shown.")] = 3,
     steps: Annotated[int, typer.Option(min=0, help="Stop learning after so many steps.", show_default="all rows")] = 0,
@@ -130,6 +132,68 @@ def encoder(
         say(f"The encoder is in {out / 'model'}, its card in {out / 'README.md'}.")
     else:
         say(f"Stopped at step {result['steps']} of {result['of']}. The same command goes on.")
+
+
+@app.command("languages", cls=ManyFiles)
+def languages(
+    strings: Annotated[Path, typer.Option(help="Folder with translations (.mo, .po), such as unpacked packages.")],
+    base: Annotated[Path, typer.Option(help="Folder of the sentence encoder to start from (config.json, weights).")],
+    out: Annotated[Path, typer.Option(help="Folder of the run, new or empty.")],
+    tools: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files of tools whose vectors shall stay. Several may follow.", show_default=False),
+    ] = None,
+    only: Annotated[str, typer.Option(help="Languages, by commas.", show_default="all that are known")] = "",
+    each: Annotated[int, typer.Option(min=1, help="Strings of a language of middling weight.")] = 8000,
+    hold_out: Annotated[int, typer.Option(min=0, help="Strings of each language that only measure.")] = 200,
+    documents: Annotated[int, typer.Option(min=0, help="Tools' texts: half to train on, half to measure.")] = 2000,
+    batch: Annotated[int, typer.Option(min=2, help="Strings in a batch.")] = 96,
+    max_tokens: Annotated[int, typer.Option(min=8, max=512, help="Tokens of a string that are read.")] = 64,
+    rows_rate: Annotated[float, typer.Option(min=0, help="Highest learning rate of the embedding rows.")] = 2e-3,
+    rate: Annotated[float, typer.Option(min=0, help="Highest learning rate of the layers.")] = 1e-4,
+    rows_only: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps that leave the layers.")] = 0.35,
+    minutes: Annotated[float, typer.Option(min=0, help="End training after so long.", show_default="never")] = 0.0,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads.", show_default="PyTorch's choice")] = 0,
+    seed: Annotated[int, typer.Option(help="Draws strings and their order.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Teach an English sentence encoder other languages, from the translated strings of free software.
+
+    Its vocabulary grows; translations get the vectors that it gives the English. The result is a base for ``encoder``.
+    """
+    from toolscout.finetune.languages.distil import DistilOptions, distil, tool_documents
+    from toolscout.finetune.train_encoder import require_training
+
+    require_training()
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    options = DistilOptions(
+        each=each,
+        held_out=hold_out,
+        batch=batch,
+        max_tokens=max_tokens,
+        rows_rate=rows_rate,
+        rate=rate,
+        rows_only=rows_only,
+        minutes=minutes,
+        seed=seed,
+    )
+    if only:
+        options = replace(options, languages=_names(only))
+    texts = tool_documents(tools or [], documents, seed)
+    with progress("Training") as tick:
+        result = distil(strings, base, out, texts, options, say=note, tick=tick)
+    if as_json:
+        emit(result)
+        return
+    scores = result["accuracy"]
+    table(
+        [[lang, *(f"{scores[name][lang]:.3f}" for name in scores)] for lang in scores["after"]],
+        ["language", *(name.replace("_", " ") for name in scores)],
+    )
+    say(f"The encoder is in {out / 'model'}.")
 
 
 def _command(arguments: list[str]) -> str:

@@ -1,0 +1,1 @@
+"""Other languages than English for a sentence encoder."""
