@@ -64,9 +64,11 @@ class Matcher:
 
 def ask(task: PeerTask) -> RankedPeer:
     """Every request as it is, for both levels; and the structured requests where there are any."""
-    peer = RankedPeer(f"MCP-Zero's matching, five servers, encoder {task.settings.encoder}")
     start = time.perf_counter()
     matcher = Matcher(task)
+    card = getattr(matcher.encoder, "card", None)
+    name = task.settings.encoder if card is None else card.name
+    peer = RankedPeer(f"MCP-Zero's matching, five servers, encoder {name}")
     peer.index_seconds = time.perf_counter() - start
     matcher.rank([("warm up", "warm up")])
     for row in task.rows:
