@@ -46,6 +46,8 @@ class Prepared:
     pool_of: Mapping[str, str] = field(default_factory=dict)
     """Short name of the file that each tool came from, where there are several."""
     warnings: list[str] = field(default_factory=list)
+    read_tools: bool = False
+    """Whether the tools' files were read in this process, which then is larger than one that only answers."""
 
 
 @dataclass
@@ -78,6 +80,7 @@ def prepare(extras: Extras, calls: Sequence[Call], tools: Sequence[Path]) -> Pre
         check_exemplars([row for path in extras.exemplars for row in read_records(path, Call)], calls)
     several = extras.misses and len(tools) > 1
     if extras.copies or several:
+        prepared.read_tools = True
         pool: dict[str, Tool] = {}
         origin: dict[str, str] = {}
         for path in tools:

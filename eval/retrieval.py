@@ -143,6 +143,8 @@ def measure_retrieval(
             notes = {"tokenizer": counter.name, "encoder": settings.encoder, "rank depth": str(RANK_DEPTH)}
             if cache is not None:
                 notes["index_seconds"] = "with cached embeddings"
+            if prepared.read_tools:
+                notes["rss_mb"] = "with the tools' files, which --copies and --misses read"
             more = measure_extras(index, asked, prepared, extras, counter, seed=seed, say=say)
             result |= more.result
             details |= more.details
