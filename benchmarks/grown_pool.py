@@ -132,6 +132,18 @@ class Calibration:
     report: dict[str, object]
 
 
+def calibrated(work: Path, encoder: Encoder, copies: int) -> Calibration:
+    """What `calibrate` finds, kept in ``WORK/calibration.npz``."""
+    file = work / "calibration.npz"
+    if not file.is_file():
+        found = calibrate(parts_of(work / "pool"), encoder, copies)
+        moves = {"cosines": found.moves.cosines, "directions": found.moves.directions}
+        np.savez(file, originals=found.originals, tools=found.tools, report=json.dumps(found.report), **moves)
+    kept = np.load(file)
+    moved = Moves(kept["cosines"], kept["directions"])
+    return Calibration(kept["originals"], int(kept["tools"]), moved, json.loads(str(kept["report"])))
+
+
 def calibrate(parts: list[Part], encoder: Encoder, copies: int) -> Calibration:
     """Encode all real texts and ``copies`` copied tools; half of these teach the moves, the other half checks them."""
     texts, server_texts = [], []

@@ -197,7 +197,7 @@ class LazyScores(WordScores):
             self._add(i + 1)
             if left[i + 1] and np.count_nonzero(self._partial >= left[i + 1]) >= k:
                 break
-        floor = self._kth(self._partial[self._partial >= left[self._added]], k)
+        floor = self._kth(self._partial[self._partial >= max(left[self._added], _TINY)], k)
         rows = np.flatnonzero(self._partial >= max(floor - left[self._added], _TINY))
         scores = self._partial[rows]
         for i in range(self._added, len(self._places)):
