@@ -123,7 +123,8 @@ class Compressed:
         plain = faiss.IndexPQ(self.dim, quantiser.M, 4, faiss.METRIC_INNER_PRODUCT)
         plain.pq, plain.is_trained, plain.ntotal = quantiser, True, len(self.codes)
         faiss.copy_array_to_vector(np.ascontiguousarray(self.codes).ravel(), plain.codes)
-        return faiss.IndexPQFastScan(plain)
+        scan: Any = faiss.IndexPQFastScan  # its stub knows one of its three forms
+        return scan(plain)
 
 
 def gpus() -> int:
