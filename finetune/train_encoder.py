@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, ModelError, NotFound, StorageError
+from toolscout.files import replace_file
 from toolscout.finetune.leakage import check_leakage, hold_out
 from toolscout.finetune.losses import make_loss, project_tokens
 from toolscout.finetune.model import encode, load_model, model_hash
@@ -214,9 +215,7 @@ def _same_run(out: Path, identity: JsonObject) -> None:
 
 
 def _write_json(path: Path, value: object) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    part.replace(path)
+    replace_file(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 @dataclass

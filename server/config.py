@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from toolscout.errors import BadInput, NotFound, StorageError
+from toolscout.files import replace_file
 from toolscout.records import JsonObject, Transport
 from toolscout.server.secrets import Resolver, references
 
@@ -212,7 +211,7 @@ class ServersFile:
                 if not isinstance(servers, dict):
                     raise BadInput(f"{self.path}: 'mcpServers' is not an object.", hint="Repair the file first.")
                 yield servers
-                write_atomically(target, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+                replace_file(target, json.dumps(document, indent=2, ensure_ascii=False) + "\n", mode=0o600)
         except Timeout:
             raise StorageError(f"{self.path} is being changed by another process.", hint="Try again.") from None
         self._stamp = None
@@ -265,23 +264,6 @@ _OWN_FIELDS = {
     "disabled",
     *_URL_FIELDS,
 }
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step; a crash leaves the old or the new text. Readable by the owner only."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(mode)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _remote_kind(name: str, kind: str, url: str, is_http_url: bool) -> Transport:

@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from toolscout.errors import BadInput, ModelError, NotAllowed, NotFound, StorageError, ToolscoutError
+from toolscout.files import replace_file
 from toolscout.settings import Settings
 
 Progress = Callable[[int, int | None], None]
@@ -272,9 +273,7 @@ class ModelStore:
             return {**asdict(model), "path": model.path.name if inside else str(model.path)}
 
         path = self.folder / "models.json"
-        temporary = path.with_name(f".models.{os.getpid()}.json")
-        temporary.write_text(json.dumps([row(m) for m in models], indent=2), "utf-8")
-        temporary.replace(path)
+        replace_file(path, json.dumps([row(m) for m in models], indent=2))
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:

@@ -11,9 +11,7 @@ import gzip
 import io
 import json
 import math
-import os
 import re
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,7 +19,8 @@ from typing import IO, Any, TypeVar
 
 from pydantic import ValidationError
 
-from toolscout.errors import BadInput, NotFound, StorageError
+from toolscout.errors import BadInput, NotFound
+from toolscout.files import replacing
 from toolscout.records import JsonObject, Record
 
 MAX_LINE = 32 * 1024 * 1024
@@ -132,27 +131,10 @@ def write_records(path: Path | str, records: Iterable[Record]) -> int:
     """
     path = Path(path)
     count = 0
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}.") from None
-    try:
-        with os.fdopen(handle, "wb") as raw:
-            with _compressed(raw) if path.suffix == ".gz" else contextlib.nullcontext(raw) as out:
-                for record in records:
-                    out.write(_line(record))
-                    count += 1
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 (mkstemp makes it private)
-        os.replace(name, path)  # noqa: PTH105
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(name)  # noqa: PTH108
-        if isinstance(error, OSError):
-            raise StorageError(f"{path} cannot be written: {error.strerror}.") from None
-        raise
+    with replacing(path) as raw, _compressed(raw) if path.suffix == ".gz" else contextlib.nullcontext(raw) as out:
+        for record in records:
+            out.write(_line(record))
+            count += 1
     return count
 
 
@@ -227,9 +209,3 @@ def _compressed(raw: IO[bytes]) -> Iterator[IO[bytes]]:
     zipped = gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0)
     with zipped, io.BufferedWriter(zipped, 1 << 16) as out:
         yield out
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError
+from toolscout.files import replace_file
 from toolscout.server.clients import edit
 from toolscout.server.clients.importing import plan_import
 from toolscout.server.clients.known import Client, Machine, Place
@@ -226,7 +227,7 @@ def apply_connect(change: Change, home: Path) -> Path | None:
             record.taken_out, record.after, record.prune = dict(previous.taken_out), "", previous.prune
     record.taken_out |= dict.fromkeys(change.taken_out, record.backup or "")
     journal.put(record)
-    edit.replace_bytes(change.path, change.after, mode=0o644 if change.scope == "project" else 0o600)
+    replace_file(change.path, change.after, mode=0o644 if change.scope == "project" else 0o600)
     return Path(record.backup) if record.backup else None
 
 
@@ -277,7 +278,7 @@ def apply_undo(change: Change, home: Path) -> None:
     journal = _Journal(home)
     record = journal.get(change.path)
     if change.after is not None:
-        edit.replace_bytes(change.path, change.after)
+        replace_file(change.path, change.after, mode=0o600)
     else:
         change.path.resolve().unlink()
         for folder in map(Path, record.folders if record else ()):
@@ -314,7 +315,7 @@ class _Journal:
         return found if isinstance(found, dict) else {}
 
     def _save(self, records: Mapping[str, Any]) -> None:
-        edit.replace_bytes(self._path, (json.dumps(records, indent=2) + "\n").encode())
+        replace_file(self._path, json.dumps(records, indent=2) + "\n", mode=0o600)
 
 
 def _back_up(change: Change, home: Path) -> Path:
@@ -327,7 +328,7 @@ def _back_up(change: Change, home: Path) -> Path:
         if not path.exists():
             break
         number += 1
-    edit.replace_bytes(path, change.before or b"")
+    replace_file(path, change.before or b"", mode=0o600)
     return path
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from toolscout.errors import BadInput, StorageError
+from toolscout.errors import BadInput
 from toolscout.server.clients import jsonc
 from toolscout.server.clients.read import parse_document
 
@@ -51,29 +49,6 @@ def lookup(document: Any, keys: Sequence[str]) -> Any:
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
     return document
-
-
-def replace_bytes(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Write a file in one step, through symbolic links, keeping its permissions. Raises StorageError."""
-    target = path.resolve()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():
-            mode = target.stat().st_mode & 0o7777
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.chmod(mode)
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise StorageError(f"{path} could not be written: {error.strerror or error}.") from None
 
 
 def _decode(data: bytes, path: Path) -> tuple[bytes, str]:

@@ -1,0 +1,55 @@
+"""Files that are replaced in one step: a crash, a full disk or a failure leaves what was there before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from toolscout.errors import StorageError
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of ``path`` when all of it is on disk; through symbolic links.
+
+    An existing file keeps its permissions; a new one gets ``mode``, or what the umask leaves.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    try:
+        target = path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            mode = target.stat().st_mode & 0o7777
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                yield out
+                out.flush()
+                os.fsync(out.fileno())
+            temporary.chmod(0o666 & ~_umask() if mode is None else mode)
+            temporary.replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def replace_file(path: Path, data: str | bytes, *, mode: int | None = None) -> None:
+    """Write a whole file, text as UTF-8; otherwise as ``replacing``."""
+    with replacing(path, mode=mode) as out:
+        out.write(data.encode("utf-8", "replace") if isinstance(data, str) else data)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
