@@ -209,8 +209,8 @@ def test_held_out_tools_are_no_documents(tmp_path: Path) -> None:
     lines = [{"tool_id": f"s/{s}", "server_id": "s", "name": f"do_{s}", "split": s} for s in ("seen", "unseen_tool")]
     path = tmp_path / "tools.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    assert tool_documents([], 10) == []
-    texts = tool_documents([path], 10)
+    assert tool_documents([]) == []
+    texts = tool_documents([path])
     assert len(texts) == 1
     assert "do seen" in texts[0]
 

@@ -77,13 +77,13 @@ class Example:
     english: str
 
 
-def tool_documents(tools: Sequence[Path], count: int, seed: int = 0) -> list[str]:
-    """Texts of at most ``count`` tools of the files, drawn by seed; of tools that training may show only."""
-    if not tools or not count:
+def tool_documents(tools: Sequence[Path], seed: int = 0) -> list[str]:
+    """Texts of the files' tools in an order by seed, of those only that training may show."""
+    if not tools:
         return []
     pool = read_pool(tools)
     shown = pool.shown()
-    return [printable(pool.text(t)) for t in random.Random(seed).sample(shown, min(count, len(shown)))]
+    return [printable(pool.text(t)) for t in random.Random(seed).sample(shown, len(shown))]
 
 
 def make_examples(rows: Sequence[Parallel], documents: Sequence[str], options: DistilOptions) -> list[Example]:
@@ -317,14 +317,19 @@ def distil(
     documents: Sequence[str] = (),
     options: DistilOptions | None = None,
     *,
+    english_texts: Sequence[str] = (),
     say: Say = lambda _: None,
     tick: Tick = lambda done, total: None,
 ) -> JsonObject:
     """Make the multilingual student in ``out/model``; returns what ``languages.json`` says.
 
-    ``documents`` are English texts that must keep their vectors: the first half is trained on, the rest measures.
+    ``documents`` are English texts that must keep their vectors: the first half is trained on, the rest measures
+    (those in ASCII). ``english_texts``, where they are ASCII, are tokenised as before, like all English strings.
     Raises NotFound without strings or base, BadInput for too few strings or a used ``out``.
     """
+    from tokenizers import Tokenizer
+    from transformers import AutoModel
+
     options = options or DistilOptions()
     unknown = sorted(set(options.languages) - set(LANGUAGES))
     if unknown:
@@ -336,25 +341,12 @@ def distil(
     found = collect(strings, options.languages)
     counts = {lang: len(pairs) for lang, pairs in sorted(found.items())}
     say(f"strings: {counts}")
-    return distil_rows(
-        balance(found, options.each, seed=options.seed), counts, base, out, documents, options, say, tick
-    )
-
-
-def distil_rows(
-    rows: Sequence[Parallel], counts: JsonObject, base: Path, out: Path, documents: Sequence[str],
-    options: DistilOptions, say: Say, tick: Tick,
-) -> JsonObject:  # fmt: skip
-    """``distil`` from rows that are chosen already."""
-    from tokenizers import Tokenizer
-    from transformers import AutoModel
-
     started = time.monotonic()
-    rows, held = hold_out(rows, options.held_out)
+    rows, held = hold_out(balance(found, options.each, seed=options.seed), options.held_out)
     out.mkdir(parents=True, exist_ok=True)
     write_records(out / "held_out.jsonl.gz", held)
     kept, checked = documents[: len(documents) // 2], documents[len(documents) // 2 :]
-    guard = [*documents, *{row.english for row in rows}]
+    guard = [*english_texts, *documents, *{row.english for row in rows}]
     frozen, new = student_folder(base, out / "model", rows, guard, say)
     say(f"student ready, {time.monotonic() - started:.0f} s")
 
@@ -381,6 +373,7 @@ def distil_rows(
         "seconds_in_all": round(time.monotonic() - started, 1),
         "accuracy": {name: accuracy(model, held, english) for name, model in scores.items()},
     }
+    checked = [text for text in checked if text.isascii()]
     if checked:
         cosines = (teacher.encode(checked) * student.encode(checked)).sum(1)
         result["english_cosine"] = {"mean": round(float(cosines.mean()), 4), "worst": round(float(cosines.min()), 4)}

@@ -182,9 +182,9 @@ def languages(
     )
     if only:
         options = replace(options, languages=_names(only))
-    texts = tool_documents(tools or [], documents, seed)
+    english = tool_documents(tools or [], seed=seed)
     with progress("Training") as tick:
-        result = distil(strings, base, out, texts, options, say=note, tick=tick)
+        result = distil(strings, base, out, english[:documents], options, english_texts=english, say=note, tick=tick)
     if as_json:
         emit(result)
         return
