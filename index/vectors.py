@@ -18,8 +18,9 @@ Codes = npt.NDArray[np.int8]
 Rows = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint64]
 
-FLAT_LIMIT = 50_000
-"""Rows up to which every row is scored; above, compressed codes propose candidates."""
+FLAT_LIMIT = 20_000
+"""Rows up to which every row is scored; above, compressed codes propose candidates. There they take half the time, and
+below not enough less to be worth the 40 MB of FAISS (`benchmarks/index_types.py`)."""
 
 _BLOCK = 512
 
