@@ -243,6 +243,23 @@ def test_the_script_is_sound_and_explains_itself() -> None:
 
 
 @needs_torch
+def test_layers_are_blended_and_embeddings_are_not() -> None:
+    import torch
+    from transformers import BertConfig, BertModel
+
+    from toolscout.finetune.languages.distil import blend
+
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    model, base = (BertModel(BertConfig(vocab_size=size, **small)) for size in (12, 10))
+    name = "encoder.layer.0.output.dense.weight"
+    before, other = (m.get_parameter(name).detach().clone() for m in (model, base))
+    table = model.get_input_embeddings().weight.detach().clone()
+    blend(model, base, 0.25)
+    assert torch.allclose(model.get_parameter(name), 0.75 * before + 0.25 * other)
+    assert torch.equal(model.get_input_embeddings().weight, table)
+
+
+@needs_torch
 @pytest.mark.filterwarnings("ignore")
 def test_a_student_learns_and_english_stays(tmp_path: Path) -> None:
     import torch

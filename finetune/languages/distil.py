@@ -66,6 +66,8 @@ class DistilOptions:
     """Weight of the term on the batch's similarities."""
     scale: float = 20.0
     minutes: float = 0.0
+    keep: float = 0.4
+    """Share of the base's weights in the result's layers (Wortsman et al. 2022, arXiv 2109.01903): English stays."""
     seed: int = 0
 
 
@@ -284,6 +286,18 @@ def train(
     }
 
 
+def blend(model: Any, base: Any, keep: float) -> None:
+    """Take a share of the base's weights into the model's layers, in place; token embeddings stay as they are."""
+    import torch
+
+    weights = dict(base.named_parameters())
+    table = model.get_input_embeddings().weight
+    with torch.no_grad():
+        for name, own in model.named_parameters():
+            if own is not table:
+                own.lerp_(weights[name].to(own.device), keep)
+
+
 def distance(vectors: Any, targets: Any, options: DistilOptions) -> Any:
     """Mean squared distance of the rows, and how far their similarities to the batch's targets are from the teacher's.
 
@@ -358,6 +372,7 @@ def distil(
     data = Targets(teacher, student, make_examples(rows, kept, options), options)
     say(f"{len(data.examples)} examples")
     trained = train(student, data, frozen, options, say, tick)
+    blend(student.model, teacher.model, options.keep)
     untrained = reader(out / "model")
     student.model.save_pretrained(str(out / "model"))
     say("trained; measuring")

@@ -152,6 +152,7 @@ def languages(
     rows_rate: Annotated[float, typer.Option(min=0, help="Highest learning rate of the embedding rows.")] = 2e-3,
     rate: Annotated[float, typer.Option(min=0, help="Highest learning rate of the layers.")] = 1e-4,
     rows_only: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps that leave the layers.")] = 0.35,
+    keep: Annotated[float, typer.Option(min=0, max=1, help="Share of the base in the result's layers.")] = 0.4,
     minutes: Annotated[float, typer.Option(min=0, help="End training after so long.", show_default="never")] = 0.0,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads.", show_default="PyTorch's choice")] = 0,
     seed: Annotated[int, typer.Option(help="Draws strings and their order.")] = 0,
@@ -177,6 +178,7 @@ def languages(
         rows_rate=rows_rate,
         rate=rate,
         rows_only=rows_only,
+        keep=keep,
         minutes=minutes,
         seed=seed,
     )
