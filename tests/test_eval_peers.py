@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +237,31 @@ def test_what_a_program_does_wrong_is_said(
     told: list[str] = []
     part = measured(PeerPlan(commands={"odd": python(tmp_path, source)}), say=told.append)["odd"]
     assert said in part["failed"] and part["failed"] in told
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.is_file() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are POSIX")
+def test_a_stalled_program_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrapper that only changes the user must not leave the program itself behind."""
+    monkeypatch.setattr(command_module, "INDEX_SECONDS", 3)
+    note = tmp_path / "child"
+    child = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    wrapper = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    assert "failed" in measured(PeerPlan(commands={"slow": python(tmp_path, wrapper)}))["slow"]
+    for _ in range(100):
+        if not alive(int(note.read_text())):
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the program's child is still there")
 
 
 @pytest.mark.parametrize(

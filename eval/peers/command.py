@@ -20,9 +20,11 @@ import json
 import os
 import queue
 import shlex
+import signal
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from typing import IO, Any
 
 from toolscout.errors import ModelError
@@ -90,7 +92,12 @@ class _Program:
         self._errors: IO[bytes] = tempfile.TemporaryFile()
         try:
             self._process = subprocess.Popen(
-                self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment
+                self._words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=environment,
+                start_new_session=True,
             )
         except OSError as error:
             raise PeerFailed(f"The peer {self._name} cannot be started: {error}.") from None
@@ -103,9 +110,16 @@ class _Program:
                 self._process.stdin.close()
             self._process.wait(5)
         except (OSError, subprocess.TimeoutExpired):
-            self._process.kill()
-            self._process.wait()
+            self._kill()
         self._errors.close()
+
+    def _kill(self) -> None:
+        """End the program and what it started: it may be a wrapper that only changes the user."""
+        if hasattr(os, "killpg"):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
 
     def tell(self, message: JsonObject) -> None:
         """Send one line."""
@@ -155,7 +169,7 @@ class _Program:
             try:
                 self._process.wait(5)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                self._kill()
         self._errors.seek(0)
         lines = self._errors.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
         last = f" Its last words: {lines[-1][:300]}" if lines else ""
