@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -169,6 +170,17 @@ def test_a_plain_onnx_export_is_an_encoder(tmp_path: Path) -> None:
     ours = OnnxEncoder(ENCODER, prefixes=False).encode(texts)
     assert np.allclose((encoder.encode(texts) * ours).sum(axis=1), 1.0, atol=1e-3)
     assert isinstance(open_encoder(ENCODER), OnnxEncoder)
+
+
+def test_the_cache_keeps_documents_but_no_timed_request(settings: Settings, tmp_path: Path) -> None:
+    first = measured(PeerPlan(["mcp-zero"], {"plain": ENCODER}), settings=settings, cache=tmp_path)
+    (file,) = tmp_path.glob("*.sqlite")
+    with sqlite3.connect(file) as store:
+        (kept,) = store.execute("SELECT count(*) FROM vectors").fetchone()
+    # a plain text and a description for each of 12 tools, a description for each of 4 servers, some of them equal
+    assert 20 <= kept <= 12 + 12 + 4
+    again = measured(PeerPlan(["mcp-zero"], {"plain": ENCODER}), settings=settings, cache=tmp_path)
+    assert [again[name]["strict"] for name in again] == [first[name]["strict"] for name in first]
 
 
 def test_token_vectors_are_averaged_and_normalised() -> None:

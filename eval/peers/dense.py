@@ -33,11 +33,12 @@ CHARACTERS_A_TOKEN = 16
 
 def ask_dense(task: PeerTask, name: str, folder: Path) -> RankedPeer:
     """Brute-force cosine over the plain text of each tool with the encoder in ``folder``."""
-    encoder = cached(open_encoder(folder), task.cache)
+    encoder = open_encoder(folder)
     ids = list(task.tools)
     peer = RankedPeer(f"plain vectors of the encoder {folder.name}, exact cosine")
     start = time.perf_counter()
-    matrix = encoder.encode([plain_text(tool, task.server_of(tool)) for tool in task.tools.values()])
+    texts = [plain_text(tool, task.server_of(tool)) for tool in task.tools.values()]
+    matrix = remembering(encoder, task.cache).encode(texts)
     peer.index_seconds = time.perf_counter() - start
     encoder.encode(["warm up"], kind="query")
     for row in task.rows:
@@ -57,8 +58,8 @@ def top(scores: Vectors, k: int) -> list[int]:
     return [int(i) for i in among[np.lexsort((among, -scores[among]))]]
 
 
-def cached(encoder: Encoder, cache: Path | None) -> Encoder:
-    """The encoder, remembering its documents in the cache folder if there is one."""
+def remembering(encoder: Encoder, cache: Path | None) -> Encoder:
+    """The encoder, remembering vectors in the cache folder if there is one: for documents, never for timed requests."""
     if cache is None:
         return encoder
     from toolscout.eval.vector_cache import CachingEncoder

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.eval.peers.base import OFFERED, RANK_DEPTH, PeerTask, RankedPeer, StructuredRequest, server_words
-from toolscout.eval.peers.dense import cached, top
+from toolscout.eval.peers.dense import remembering, top
 from toolscout.records import Tool
 
 TOP_SERVERS = 5
@@ -31,16 +31,17 @@ class Matcher:
     def __init__(self, task: PeerTask) -> None:
         from toolscout.index.encoder import make_encoder
 
-        self.encoder = cached(make_encoder(task.settings), task.cache)
+        self.encoder = make_encoder(task.settings)
+        documents = remembering(self.encoder, task.cache)
         self.tool_ids = list(task.tools)
         tools = list(task.tools.values())
         first = {tool.server_id: tool for tool in reversed(tools)}
         server_ids = list(first)
         described = [server_words(first[s], task.servers.get(s)) for s in server_ids]
         summarised = [task.servers[i].summary if i in task.servers else None for i in server_ids]
-        self._descriptions = self.encoder.encode(described)
-        self._summaries = self.encoder.encode([s or d for s, d in zip(summarised, described, strict=True)])
-        self._tools = self.encoder.encode([tool.description or tool.name for tool in tools])
+        self._descriptions = documents.encode(described)
+        self._summaries = documents.encode([s or d for s, d in zip(summarised, described, strict=True)])
+        self._tools = documents.encode([tool.description or tool.name for tool in tools])
         position = {server_id: i for i, server_id in enumerate(server_ids)}
         self._server_of = np.asarray([position[tool.server_id] for tool in tools])
 

@@ -81,7 +81,7 @@ def write_plot(result: JsonObject, folder: Path) -> str | None:
     _draw_recall(left, parts)
     _draw_latency(right, parts)
     left.set_yticks(range(len(parts)), list(parts))
-    left.invert_yaxis()
+    left.set_ylim(len(parts) - 0.5, -0.5)
     for label in left.get_yticklabels():
         if label.get_text().startswith(US):
             label.set_fontweight("bold")
@@ -125,7 +125,7 @@ def _draw_latency(axes: Any, parts: Mapping[str, JsonObject]) -> None:
         )
     axes.set_xscale("log")
     first, last = axes.get_xlim()
-    axes.set_xlim(first, last * 12)
+    axes.set_xlim(first, last * 40)
     axes.set_xlabel("search, ms (p50 to p95)")
     _plain(axes)
 
