@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from toolscout.eval.retrieval import Asked, Question
     from toolscout.eval.structured import StructuredRow
     from toolscout.eval.tokens import TokenCounter
-    from toolscout.index.search import SearchIndex
+    from toolscout.index.search import SearchIndex, ToolRequest
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ def measure_structured(
     counter: TokenCounter,
     say: Say = silent,
 ) -> JsonObject:
-    """The rows asked again in structured form, and with both forms at once: ``{by, forms: {FORM: {...}}}``.
+    """The rows asked again in structured form, with both forms at once, and with the structured form's words as a plain
+    query: ``{by, forms: {FORM: {...}}}``.
 
     Each form has the contract's numbers, and ``won`` and ``lost``: answerable rows that find an equivalent tool among
     the first five where the plain query does not, and the other way round.
@@ -147,6 +148,7 @@ def measure_structured(
     forms: dict[str, dict[str, Question]] = {
         "structured": {row.id: Question(None, requests[row.id]) for row in calls},
         "both": {row.id: Question(row.query, requests[row.id]) for row in calls},
+        "rewritten": {row.id: Question(_as_query(requests[row.id])) for row in calls},
     }
     found: JsonObject = {"plain": _form(plain, [], index.params.threshold)}
     for name, questions in forms.items():
@@ -155,6 +157,10 @@ def measure_structured(
         found[name] = _form(asked, plain, index.params.threshold)
     writers = sorted({row.by for row in structured.values()} - {""})
     return {"by": writers, "forms": found}
+
+
+def _as_query(requests: Sequence[ToolRequest]) -> str:
+    return ". ".join(f"{r.server}: {r.tool}" if r.server else r.tool for r in requests)
 
 
 _KEPT = ("n", "strict", "equivalent", "by_split", "by_lang", "abstention", "latency_ms", "answer_tokens")

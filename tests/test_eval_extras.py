@@ -338,6 +338,7 @@ def test_everything_in_one_run(tmp_path: Path) -> None:
     # a structured request without a server is the plain query
     assert result["structured"]["forms"]["structured"]["strict"] == result["structured"]["forms"]["plain"]["strict"]
     assert result["structured"]["forms"]["plain"]["strict"] == result["strict"]
+    assert result["structured"]["forms"]["rewritten"]["strict"] == result["strict"]
     assert result["ablation"]["exemplars"] == 1
     assert [v["name"] for v in result["ablation"]["variants"][-2:]] == ["added", "alone"]
     page = (tmp_path / "report" / "report.html").read_text("utf-8")
