@@ -120,12 +120,10 @@ def _draw_latency(axes: Any, parts: Mapping[str, JsonObject]) -> None:
         low, high = max(low, 0.01), max(high, 0.01)
         axes.plot([low, high], [row, row], color=_LATENCY, linewidth=3, alpha=0.45, solid_capstyle="round")
         axes.plot([low], [row], "o", color=_LATENCY, markersize=5)
-        axes.annotate(
-            f"{low:.3g} / {high:.3g}", (high, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=7
-        )
+        text = " / ".join(f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}" for ms in (low, high))
+        # beside the axes, where no other mark can be
+        axes.annotate(text, (1.02, row), xycoords=("axes fraction", "data"), va="center", fontsize=7)
     axes.set_xscale("log")
-    first, last = axes.get_xlim()
-    axes.set_xlim(first, last * 40)
     axes.set_xlabel("search, ms (p50 to p95)")
     _plain(axes)
 
