@@ -157,7 +157,8 @@ class LazyScores(WordScores):
         self._scores = None
         # Rare words first: they narrow down the most, and cost the least.
         sizes = index.indptr[places + 1] - index.indptr[places]
-        self._places = places[np.argsort(sizes, kind="stable")]
+        order = np.argsort(sizes, kind="stable")
+        self._places, self._sizes = places[order], sizes[order]
         self._partial = np.zeros(0, dtype=np.float32)
         self._added = 0
 
@@ -193,15 +194,20 @@ class LazyScores(WordScores):
         if self._scores is not None:
             return best_rows(self._scores, k)
         left = np.append(np.cumsum(self._index.most[self._places][::-1])[::-1], 0.0)
+        frequent = self._sizes > self._index.size // _WORTH_LOOKING
         for i in range(len(self._places)):
             self._add(i + 1)
-            if left[i + 1] and np.count_nonzero(self._partial >= left[i + 1]) >= k:
+            if frequent[i + 1 : i + 2].any() and np.count_nonzero(self._partial >= left[i + 1]) >= k:
                 break
         floor = self._kth(self._partial[self._partial >= max(left[self._added], _TINY)], k)
         rows = np.flatnonzero(self._partial >= max(floor - left[self._added], _TINY))
         scores = self._partial[rows]
         for i in range(self._added, len(self._places)):
-            scores += self._index.impacts_at(self._places[i], rows)
+            if self._added == i and _LOOKUP * len(rows) > self._sizes[i]:
+                self._add(i + 1)
+                scores = self._partial[rows]
+            else:
+                scores = scores + self._index.impacts_at(self._places[i], rows)
             kept = scores >= self._kth(scores, k) - left[i + 1]
             rows, scores = rows[kept], scores[kept]
         return rows[best_rows(scores, k)]
@@ -303,6 +309,11 @@ class Inverted:
 _PARTS = ("terms", "indptr", "rows", "impacts", "idf", "most")
 _CHUNK = 16_384
 _TINY = 1e-9
+_WORTH_LOOKING = 32
+"""Words that fewer than one in so many rows have are cheaper to add than it is to see whether they still matter."""
+
+_LOOKUP = 4
+"""Looking up a row in a word's rows costs so many times what adding one of them does."""
 
 
 def _chunks(forward: Forward) -> Iterator[tuple[int, int, int, int]]:
