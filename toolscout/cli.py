@@ -10,7 +10,18 @@ from typing import Annotated
 
 import typer
 
-from toolscout.commands import catalog, connecting, health, importing, listing, models, servers, training, use
+from toolscout.commands import (
+    catalog,
+    connecting,
+    health,
+    importing,
+    listing,
+    models,
+    servers,
+    training,
+    training_caller,
+    use,
+)
 from toolscout.errors import BadInput, ToolscoutError
 
 HELP = """Toolscout: the one MCP server that finds, writes and makes the calls to all the others."""
@@ -71,6 +82,7 @@ for _name, _command, _short in (
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(catalog.index_app, name="index")
 app.add_typer(models.app, name="model")
+training.app.registered_commands += training_caller.app.registered_commands
 app.add_typer(training.app, name="train")
 
 

@@ -32,6 +32,10 @@ Style = Literal["full", "compact"]
 DEFAULT_BUDGET = 9000
 """Characters of all messages together, about 2,500 tokens: room for the answer in a context of 4,096."""
 
+USER_ROOM = 400
+"""Characters kept for the request: below it, the tools read the same whatever is asked, so that a model server's cache
+and a training run's shared prefix hold from one request over the same candidates to the next."""
+
 # What never changes comes first: a model server keeps it computed from one request to the next.
 _HEAD = """You turn a request into one tool call.
 
@@ -126,7 +130,7 @@ def render(
     user = _user(_clip(task, budget // 3), _clip(context, budget // 4), earlier, ids)
     examples = _examples(exemplars, ids, budget // 6)
     rules = _TAIL + (_PLAN_RULES if plan else "")
-    room = budget - len(user) - len(examples) - len(_HEAD) - len(rules)
+    room = budget - max(len(user), USER_ROOM) - len(examples) - len(_HEAD) - len(rules)
     tools = _fit(candidates, names, style, room)
     return [
         {"role": "system", "content": _HEAD + "\n".join(tools) + rules + examples},

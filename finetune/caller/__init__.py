@@ -1,0 +1,1 @@
+"""Fine-tuning of the call generator: rows to tokens, LoRA training, export."""

@@ -1,0 +1,68 @@
+"""Base weights: a checkpoint folder as it is, or a GGUF file turned into one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from toolscout.errors import BadInput, ModelError, NotFound
+
+NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
+
+
+def require_training(*more: str) -> None:
+    """Raises ModelError when training libraries are not installed."""
+    import importlib.util
+
+    missing = [name for name in (*NEEDED, *more) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModelError(f"Training needs {', '.join(missing)}.", "Install it with `pip install 'toolscout[train]'`.")
+
+
+def prepare_base(gguf: Path, out: Path) -> Path:
+    """A trainable checkpoint of a GGUF file's weights (dequantised) and tokenizer in ``out``; kept if it is there.
+
+    An adapter trained on these very weights fits the quantised file that it will be served with.
+    """
+    if (out / "config.json").is_file() and (out / "tokenizer.json").is_file():
+        return out
+    require_training("gguf")
+    if not gguf.is_file():
+        raise NotFound(f"There is no file {gguf}.", "`toolscout model pull` fetches known models.")
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    where: dict[str, Any] = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        model = AutoModelForCausalLM.from_pretrained(
+            **where, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
+        )
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise BadInput(
+            f"{gguf.name} cannot be turned into a checkpoint: {error}.", "Give a folder with weights."
+        ) from error
+    # Else the checkpoint would claim to be quantised still.
+    model.hf_quantizer = None
+    model.is_quantized = False
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    tokenizer.save_pretrained(str(out))
+    model.save_pretrained(str(out))
+    return out
+
+
+def load_base(folder: Path, *, dtype: Any = None) -> tuple[Any, Any]:
+    """(model, tokenizer) of a checkpoint folder. Raises NotFound, BadInput without a chat template."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if not (folder / "config.json").is_file():
+        raise NotFound(f"There is no model in {folder}.", "Give the folder that holds config.json and weights.")
+    tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    if not tokenizer.chat_template or not tokenizer.eos_token:
+        raise BadInput(f"The tokenizer in {folder} has no chat template.", "Take the base's instruct version.")
+    model = AutoModelForCausalLM.from_pretrained(
+        str(folder), dtype=dtype, attn_implementation="sdpa", local_files_only=True
+    )
+    model.config.use_cache = False
+    return model, tokenizer

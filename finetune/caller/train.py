@@ -1,0 +1,322 @@
+"""Supervised fine-tuning of the call generator: LoRA with PEFT, trained by TRL's trainer.
+
+    toolscout train caller-rows --calls ... --tools ... --dev ... --out rows.jsonl.gz
+    toolscout train caller --rows rows.jsonl.gz --base FOLDER_OR_GGUF --preset smollm2-135m --out RUN
+
+The run folder:
+
+    run.json        what decides the run: options, hashes of rows and base
+    checkpoints/    the same command goes on from the last one
+    adapter/        the LoRA adapter (PEFT), as vLLM loads it; a stopped run leaves its adapter so far
+    train.json      numbers: rows, lengths, loss, time
+    README.md       the model card
+
+Several GPUs: ``accelerate launch --config_file runs/accelerate.yaml -m toolscout train caller ...``. Needs the
+``train`` extra.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from toolscout.errors import BadInput, StorageError
+from toolscout.finetune.caller.base import load_base, require_training
+from toolscout.finetune.caller.card import write_card
+from toolscout.finetune.caller.collate import collate
+from toolscout.finetune.caller.presets import CallerOptions
+from toolscout.finetune.caller.tokens import IGNORED, Pack, by_length, length_stats, make_packs, tokenize
+from toolscout.finetune.model import model_hash
+from toolscout.index.asset import file_sha256
+from toolscout.jsonl import read_records
+from toolscout.records import JsonObject
+from toolscout.synth.call_rows import CallRow
+
+Say = Callable[[str], None]
+Tick = Callable[[float, float | None], None]
+
+
+@dataclass(frozen=True)
+class CallerRunning:
+    """How a run is run: none of it changes the result. ``stop_at`` and ``minutes`` end it early with a checkpoint."""
+
+    threads: int = 0
+    save_steps: int = 25
+    log_steps: int = 0
+    stop_at: int = 0
+    minutes: float = 0.0
+    command: str = ""
+
+
+def train_caller(
+    rows: Path,
+    base: Path,
+    out: Path,
+    options: CallerOptions,
+    running: CallerRunning | None = None,
+    *,
+    say: Say = lambda _: None,
+    tick: Tick = lambda done, total: None,
+) -> JsonObject:
+    """Train, or go on with the run in ``out``; returns what ``train.json`` says (``finished`` False if stopped).
+
+    ``rows`` is a file of :class:`~toolscout.synth.call_rows.CallRow`, ``base`` a checkpoint folder. Raises BadInput
+    for unusable rows and when ``out`` holds another run, NotFound without base weights, ModelError without the extra,
+    StorageError when ``out`` cannot be written.
+    """
+    require_training()
+    running = running or CallerRunning()
+    identity = {
+        "options": json.loads(json.dumps(asdict(options))),
+        "rows": {"file": rows.name, "sha256": file_sha256(rows)},
+        "base": model_hash(base),
+    }
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _same_run(out, identity)
+        if (out / "train.json").is_file():
+            say(f"{out} is finished; nothing to do")
+            return dict(json.loads((out / "train.json").read_text("utf-8")))
+        return _train(rows, base, out, options, running, identity, say, tick)
+    except OSError as error:
+        raise StorageError(f"{out} cannot be written: {error}.", "Check the folder and the free space.") from None
+
+
+def _same_run(out: Path, identity: JsonObject) -> None:
+    path = out / "run.json"
+    if not path.is_file():
+        if any(out.iterdir()):
+            raise BadInput(f"{out} is not empty and holds no training run.", "Choose another --out.")
+        write_json(path, identity)
+        return
+    try:
+        before = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        raise BadInput(f"{path} cannot be read.", "Choose another --out.") from None
+    different = sorted(key for key in identity if before.get(key) != identity[key])
+    if different:
+        raise BadInput(
+            f"{out} holds a run with other {', '.join(different)}.",
+            "Choose another --out, or repeat that run's options.",
+        )
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON; the file appears whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    part.replace(path)
+
+
+def _train(
+    path: Path,
+    base: Path,
+    out: Path,
+    options: CallerOptions,
+    running: CallerRunning,
+    identity: JsonObject,
+    say: Say,
+    tick: Tick,
+) -> JsonObject:
+    import torch
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    if running.threads:
+        torch.set_num_threads(running.threads)
+    gpu = torch.cuda.is_available()
+    bf16 = gpu and torch.cuda.is_bf16_supported()
+    rows = list(read_records(path, CallRow))[: options.limit or None]
+    if not rows:
+        raise BadInput(f"{path} holds no rows.", "Make them with `toolscout train caller-rows`.")
+    model, tokenizer = load_base(base, dtype=torch.bfloat16 if bf16 else torch.float32)
+    tokens = tokenize(rows, tokenizer)
+    packs, too_long = make_packs(tokens, max_tokens=options.max_tokens, share=options.share)
+    if not packs:
+        raise BadInput("Every row is longer than --max-tokens.", "Raise it.")
+    packs = by_length(packs, options.batch, 8 * options.accumulate)
+    lengths = length_stats(tokens, packs)
+    say(
+        f"{lengths['rows']} rows in {len(packs)} packs, {lengths['tokens_computed_a_row']} tokens computed a row, "
+        f"{too_long} too long"
+    )
+    trainer, log = _trainer(model, tokenizer, packs, out, options, running, bf16, gpu, say, tick)
+    total = int(trainer.args.max_steps)
+    device = torch.cuda.get_device_name() if gpu else f"CPU, threads: {torch.get_num_threads()}"
+    last = last_checkpoint(out / "checkpoints")
+    say(f"{total} steps on {device}" + (f", from {last.name}" if last else ""))
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    done = int(trainer.state.global_step)
+    result: JsonObject = {
+        "finished": done >= total,
+        "steps": done,
+        "of": total,
+        "device": device,
+        "seconds_a_step": log.seconds_a_step(),
+        "loss": _losses(trainer.state.log_history),
+        "lengths": lengths,
+        "too_long": too_long,
+        "kinds": dict(Counter(row.kind for row in rows)),
+        "candidates": dict(sorted(Counter(len(row.tools) for row in rows).items())),
+        "styles": dict(Counter(f"{row.style} {row.budget}" for row in rows)),
+    }
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(str(out / "adapter"))
+        tokenizer.save_pretrained(str(out / "adapter"))
+        write_json(out / "adapter" / "prompt.json", {"style": rows[0].style, "budget": rows[0].budget})
+        if result["finished"]:
+            write_card(out / "README.md", identity, result, running.command)
+            write_json(out / "train.json", result)
+    if not result["finished"]:
+        say(f"stopped at step {done} of {total}; the same command goes on")
+    return result
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint: the trainer writes its state last."""
+    whole = [p for p in folder.glob("checkpoint-*") if (p / "trainer_state.json").is_file()]
+    return max(whole, key=lambda p: int(p.name.rpartition("-")[2]), default=None)
+
+
+def _losses(history: Sequence[dict[str, Any]]) -> JsonObject:
+    steps = [(int(h["step"]), round(float(h["loss"]), 4)) for h in history if "loss" in h]
+    return {"first": steps[0] if steps else None, "last": steps[-1] if steps else None, "by_step": steps}
+
+
+def total_steps(packs: int, options: CallerOptions, processes: int = 1) -> int:
+    """Steps that show every pack once, or fewer where ``steps`` says so."""
+    every = options.batch * options.accumulate * processes
+    whole = max(1, packs // every)
+    return min(whole, options.steps) if options.steps else whole
+
+
+def lora_config(options: CallerOptions) -> Any:
+    """PEFT's configuration of the adapter."""
+    from peft import LoraConfig
+
+    targets = options.targets if options.targets == "all-linear" else options.targets.split(",")
+    return LoraConfig(
+        r=options.rank,
+        lora_alpha=options.alpha,
+        lora_dropout=options.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _trainer(
+    model: Any,
+    tokenizer: Any,
+    packs: Sequence[Pack],
+    out: Path,
+    options: CallerOptions,
+    running: CallerRunning,
+    bf16: bool,
+    gpu: bool,
+    say: Say,
+    tick: Tick,
+) -> tuple[Any, Any]:
+    """TRL's trainer over ready packs in their order."""
+    import os
+
+    import torch
+    from datasets import Dataset
+    from torch.nn.functional import cross_entropy
+    from torch.utils.data import SequentialSampler
+    from transformers import TrainerCallback
+    from trl import SFTConfig, SFTTrainer
+
+    total = total_steps(len(packs), options, int(os.environ.get("WORLD_SIZE", "1")))
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    args = SFTConfig(
+        output_dir=str(out / "checkpoints"),
+        max_steps=total,
+        per_device_train_batch_size=options.batch,
+        gradient_accumulation_steps=options.accumulate,
+        learning_rate=options.rate,
+        lr_scheduler_type=options.schedule,
+        warmup_steps=int(options.warmup * total),
+        weight_decay=options.weight_decay,
+        max_length=None,
+        bf16=bf16,
+        fp16=False,
+        use_cpu=not gpu,
+        gradient_checkpointing=gpu,
+        seed=options.seed,
+        save_strategy="steps",
+        save_steps=running.save_steps,
+        save_total_limit=2,
+        logging_steps=running.log_steps or max(1, min(10, total // 20)),
+        disable_tqdm=True,
+        report_to="none",
+        remove_unused_columns=False,
+        dataloader_pin_memory=gpu,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        include_num_input_tokens_seen="no",
+    )
+
+    class PackTrainer(SFTTrainer):  # type: ignore[misc, unused-ignore]
+        """Packs as they come, and logits only where an answer is written: the rest of them is a fifth of the work."""
+
+        def _get_train_sampler(self, *given: Any) -> Any:
+            return SequentialSampler(self.train_dataset)
+
+        def compute_loss(
+            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+        ) -> Any:
+            labels = inputs.pop("labels")
+            wanted = (labels[:, 1:] != IGNORED).any(0).nonzero().squeeze(1)
+            output = model(**inputs, use_cache=False, logits_to_keep=wanted)
+            right = labels[:, wanted + 1]
+            logits = output.logits.float()
+            loss = cross_entropy(logits.flatten(0, 1), right.flatten(), ignore_index=IGNORED, reduction="sum")
+            count = num_items_in_batch if num_items_in_batch is not None else (right != IGNORED).sum()
+            loss = loss / count
+            if self.args.average_tokens_across_devices and num_items_in_batch is not None:
+                loss = loss * self.accelerator.num_processes
+            return (loss, output) if return_outputs else loss
+
+    class Log(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        """Progress, and the early end."""
+
+        def __init__(self) -> None:
+            self.started, self.first, self.now = time.monotonic(), 0, 0
+
+        def seconds_a_step(self) -> float:
+            return round((time.monotonic() - self.started) / max(1, self.now - self.first), 3)
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+            self.started, self.first, self.now = time.monotonic(), state.global_step, state.global_step
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+            self.now = state.global_step
+            tick(self.now, state.max_steps)
+            late = running.minutes and time.monotonic() - self.started >= 60 * running.minutes
+            if (running.stop_at and self.now >= running.stop_at) or late:
+                control.should_save = control.should_training_stop = True
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
+            if logs and "loss" in logs:
+                line = f"step {state.global_step} of {state.max_steps}: loss {float(logs['loss']):.3f}"
+                say(f"{line}, {self.seconds_a_step():.2f} s a step")
+
+    log = Log()
+    trainer = PackTrainer(
+        model=model,
+        args=args,
+        train_dataset=Dataset.from_list([asdict(pack) for pack in packs]),
+        data_collator=lambda rows: collate([Pack(**row) for row in rows], pad),
+        processing_class=tokenizer,
+        peft_config=lora_config(options),
+        callbacks=[log],
+    )
+    for callback in list(trainer.callback_handler.callbacks):
+        if type(callback).__name__ == "PrinterCallback":
+            trainer.remove_callback(callback)
+    torch.manual_seed(options.seed)
+    return trainer, log

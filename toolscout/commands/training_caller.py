@@ -1,0 +1,175 @@
+"""``train caller-rows`` and ``train caller``: the call generator from data to adapter."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolscout.commands.output import AsJson, emit, note, progress, say
+from toolscout.errors import BadInput
+from toolscout.eval.cli import ManyFiles
+
+app = typer.Typer()
+
+
+@app.command("caller-rows", cls=ManyFiles)
+def caller_rows(
+    calls: Annotated[list[Path], typer.Option(help="Requests with their gold calls to train on. Several may follow.")],
+    tools: Annotated[list[Path], typer.Option(help="Files of tools: the pool. Several may follow.")],
+    out: Annotated[Path, typer.Option(help="File of rows to write (.jsonl or .jsonl.gz).")],
+    servers: Annotated[
+        list[Path] | None, typer.Option(help="Files of the tools' servers. Several may follow.", show_default=False)
+    ] = None,
+    dev: Annotated[
+        list[Path] | None,
+        typer.Option(help="Requests to measure with: they and their unseen tools stay out.", show_default=False),
+    ] = None,
+    unanswerable: Annotated[
+        list[Path] | None, typer.Option(help="Requests that no tool serves (gold empty).", show_default=False)
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="How often each request is shown, among other candidates.")] = 1,
+    sizes: Annotated[
+        str, typer.Option(help="Shares of candidate counts, as 5=1,10=2.", show_default="1 to 20, mostly 5 to 10")
+    ] = "",
+    branches: Annotated[int, typer.Option(min=1, help="Most rows over the same candidates.")] = 12,
+    hard: Annotated[float, typer.Option(min=0, max=1, help="Share of groups with siblings and near misses.")] = 0.4,
+    none: Annotated[float, typer.Option(min=0, max=0.9, help="Share of rows that no candidate serves.")] = 0.12,
+    missing: Annotated[float, typer.Option(min=0, max=0.5, help="Share of rows without a required value.")] = 0.04,
+    exemplars: Annotated[float, typer.Option(min=0, max=1, help="Share of groups with worked examples.")] = 0.1,
+    styles: Annotated[str, typer.Option(help="Shares of renderings: compact, full.")] = "compact=1",
+    budget: Annotated[int, typer.Option(min=1500, help="Most characters of a prompt.")] = 4000,
+    seed: Annotated[int, typer.Option(help="Draws candidates, order and kinds.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make the call generator's training rows from requests and tools; the same rows for the same seed.
+
+    Refuses files that leak: a dev request, or a tool that dev calls unseen, among the training requests.
+    """
+    from collections import Counter
+
+    from toolscout.finetune.leakage import check_leakage, hold_out
+    from toolscout.finetune.pairs import read_calls, read_pool
+    from toolscout.jsonl import write_records
+    from toolscout.synth.call_rows import CallRowOptions, build_call_rows
+    from toolscout.synth.tool_pool import ToolPool
+
+    asked, held = read_calls(calls), read_calls(dev or [])
+    strangers = read_calls(unanswerable or [])
+    check_leakage([*asked, *strangers], held)
+    pool = hold_out(read_pool(tools, servers or []), held)
+    options = CallRowOptions(
+        branches=branches, hard=hard, none=none, missing=missing, exemplars=exemplars, budget=budget, epochs=epochs,
+        seed=seed, styles=_styles(styles), **({"sizes": _sizes(sizes)} if sizes else {}),
+    )  # fmt: skip
+    shown = ToolPool((pool.tools[t] for t in pool.shown()), pool.servers)
+    rows, left = build_call_rows(asked, shown, strangers, options)
+    write_records(out, rows)
+    counts = {
+        "rows": len(rows),
+        "groups": len({r.group for r in rows}),
+        "kinds": dict(Counter(r.kind for r in rows)),
+        "candidates": dict(sorted(Counter(len(r.tools) for r in rows).items())),
+        "tools_shown": len({t for r in rows for t in r.tools}),
+        "tools_held_out": len(pool.held_out),
+        "left_out": dict(left),
+    }
+    if as_json:
+        emit(counts)
+        return
+    say(f"{counts['rows']} rows in {counts['groups']} groups, in {out}.")
+    for kind, number in sorted(counts["kinds"].items()):
+        say(f"  {kind} {number}")
+
+
+@app.command("caller")
+def caller(
+    rows: Annotated[Path, typer.Option(help="File of `toolscout train caller-rows`.")],
+    base: Annotated[Path, typer.Option(help="Folder of the base model, or its GGUF file.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run. The same command goes on with what is in it.")],
+    preset: Annotated[
+        str, typer.Option(help="Settings: qwen3-4b (MCP-Flow's), qwen2.5-coder-0.5b, smollm2-135m.")
+    ] = "qwen3-4b",
+    rank: Annotated[int | None, typer.Option(min=1, help="Rank of the adapter.", show_default="preset")] = None,
+    alpha: Annotated[int | None, typer.Option(min=1, help="LoRA alpha.", show_default="preset")] = None,
+    dropout: Annotated[float | None, typer.Option(min=0, max=0.9, help="LoRA dropout.", show_default="preset")] = None,
+    targets: Annotated[str | None, typer.Option(help="Modules with an adapter.", show_default="all-linear")] = None,
+    rate: Annotated[float | None, typer.Option(min=0, help="Highest learning rate.", show_default="preset")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Learning rate schedule.", show_default="cosine")] = None,
+    warmup: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Share of the steps that warm up.", show_default="0.1")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Packs in a pass.", show_default="preset")] = None,
+    accumulate: Annotated[int | None, typer.Option(min=1, help="Passes in a step.", show_default="preset")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=128, help="Longest pack; longer rows are left out.", show_default="preset")
+    ] = None,
+    share: Annotated[
+        bool | None,
+        typer.Option("--share/--no-share", help="Compute a group's shared prompt once.", show_default="preset"),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=0, help="Stop learning after so many steps.", show_default="all rows")] = 0,
+    limit: Annotated[int, typer.Option(min=0, help="Only the first rows.", show_default="all")] = 0,
+    seed: Annotated[int, typer.Option(help="Draws the adapter's first weights.")] = 0,
+    save_steps: Annotated[int, typer.Option(min=1, help="A checkpoint every so many steps.")] = 25,
+    log_steps: Annotated[int, typer.Option(min=0, help="Report every so many steps.", show_default="a few")] = 0,
+    stop_at: Annotated[int, typer.Option(min=0, help="End at this step with a checkpoint.", show_default="never")] = 0,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="End after so many minutes with a checkpoint.", show_default="never")
+    ] = 0.0,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads.", show_default="PyTorch's choice")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune a call generator with LoRA; checkpointed, seeded, on CPU or GPU, on several by `accelerate launch`.
+
+    A GGUF base is dequantised once, beside the run: the adapter then fits the very weights that are served.
+    """
+    from toolscout.commands.training import _command
+    from toolscout.finetune.caller.base import prepare_base
+    from toolscout.finetune.caller.presets import preset as settings
+    from toolscout.finetune.caller.train import CallerRunning, train_caller
+
+    options = settings(
+        preset, rank=rank, alpha=alpha, dropout=dropout, targets=targets, rate=rate, schedule=schedule, warmup=warmup,
+        batch=batch, accumulate=accumulate, max_tokens=max_tokens, share=share, steps=steps, limit=limit, seed=seed,
+    )  # fmt: skip
+    if base.suffix == ".gguf":
+        base = prepare_base(base, out.with_name(out.name + "-base"))
+    running = CallerRunning(
+        threads=threads,
+        save_steps=save_steps,
+        log_steps=log_steps,
+        stop_at=stop_at,
+        minutes=minutes,
+        command=_command(sys.argv[1:]),
+    )
+    with progress("Training") as tick:
+        result = train_caller(rows, base, out, options, running, say=note, tick=tick)
+    if as_json:
+        emit(result)
+    elif result["finished"]:
+        say(f"The adapter is in {out / 'adapter'}, its card in {out / 'README.md'}.")
+    else:
+        say(f"Stopped at step {result['steps']} of {result['of']}. The same command goes on.")
+
+
+def _sizes(text: str) -> dict[int, float]:
+    try:
+        found = {int(n): float(v or 1) for n, _, v in (p.partition("=") for p in text.split(",") if p.strip())}
+    except ValueError:
+        found = {}
+    if not found or min(found) < 1 or min(found.values()) < 0 or sum(found.values()) <= 0:
+        raise BadInput(f"{text!r} gives no shares of candidate counts.", "For example: --sizes 5=1,10=2")
+    return found
+
+
+def _styles(text: str) -> dict[str, float]:
+    try:
+        found = {n.strip(): float(v or 1) for n, _, v in (p.partition("=") for p in text.split(",") if p.strip())}
+    except ValueError:
+        found = {}
+    if not found or set(found) - {"full", "compact"} or sum(found.values()) <= 0 or min(found.values()) < 0:
+        raise BadInput(f"{text!r} gives no shares of renderings.", "For example: --styles compact=0.9,full=0.1")
+    return found
