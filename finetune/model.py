@@ -47,6 +47,14 @@ def encode(model: Any, texts: Sequence[str], prefix: str = "") -> Floats:
     return vectors
 
 
+def use_threads(count: int) -> None:
+    """Let PyTorch compute on so many CPU threads; 0: its own choice."""
+    if count:
+        import torch
+
+        torch.set_num_threads(count)
+
+
 def model_hash(folder: Path) -> str:
     """SHA-256 (hex) of a model folder's weights file."""
     for name in ("model.safetensors", "pytorch_model.bin"):

@@ -33,7 +33,7 @@ from toolscout.errors import BadInput, ModelError, NotFound, StorageError
 from toolscout.files import replace_file
 from toolscout.finetune.leakage import check_leakage, hold_out
 from toolscout.finetune.losses import make_loss, project_tokens
-from toolscout.finetune.model import encode, load_model, model_hash
+from toolscout.finetune.model import encode, load_model, model_hash, use_threads
 from toolscout.finetune.negatives import SOURCES, Miner
 from toolscout.finetune.pairs import (
     NOTHING,
@@ -302,8 +302,7 @@ def _train(run: _Run) -> JsonObject:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    if run.running.threads:
-        torch.set_num_threads(run.running.threads)
+    use_threads(run.running.threads)
     started = time.perf_counter()
     rows = run.read()
     model = load_model(run.base, run.options.max_tokens, dropout=run.options.dropout)

@@ -163,13 +163,11 @@ def languages(
     Its vocabulary grows; translations get the vectors that it gives the English. The result is a base for ``encoder``.
     """
     from toolscout.finetune.languages.distil import DistilOptions, distil, tool_documents
+    from toolscout.finetune.model import use_threads
     from toolscout.finetune.train_encoder import require_training
 
     require_training()
-    if threads:
-        import torch
-
-        torch.set_num_threads(threads)
+    use_threads(threads)
     options = DistilOptions(
         each=each,
         held_out=hold_out,
