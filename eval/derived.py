@@ -102,5 +102,5 @@ class DerivedEncoder:
         self.derived += int(found.sum())
         others = np.flatnonzero(~found)
         if len(others):
-            vectors[others] = self._encoder.encode([texts[i] for i in others], kind=kind)
+            vectors[others] = self._encoder.encode([texts[i] for i in others.tolist()], kind=kind)
         return vectors
