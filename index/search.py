@@ -377,8 +377,9 @@ class SearchIndex:
     def _asks(self, query: str | None, requests: Sequence[ToolRequest]) -> list[Ask]:
         if len(requests) > MAX_REQUESTS:
             raise BadInput(f"{len(requests)} requests at once are too many: at most {MAX_REQUESTS}.")
-        given = [(query or "", "", "")] if query is not None or not requests else []
-        given += [("", r.server, r.tool) for r in requests]
+        # Requests first: who wrote them has put the need into a tool's words already, and they find more than a query.
+        given = [("", r.server, r.tool) for r in requests]
+        given += [(query or "", "", "")] if query is not None or not requests else []
         if any(not "".join(parts).strip() for parts in given):
             raise BadInput("The query is empty.", "Say what the tool should do, such as 'convert a PDF file to text'.")
         return [self.ask(*parts) for parts in given if has_words("".join(parts))]

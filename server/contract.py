@@ -27,7 +27,8 @@ FIND_INPUT: dict[str, Any] = {
     "properties": {
         "query": {
             "type": "string",
-            "description": "What you want to do, in plain words; one operation a query. English finds most.",
+            "description": "One operation and the product or kind of thing it is done to, in plain English, such as "
+            "'list open pull requests on GitHub'. Ids, names and values only blur it: leave them out.",
         },
         "requests": {
             "type": "array",

@@ -128,7 +128,7 @@ def test_request_without_a_match_takes_no_place(index: SearchIndex) -> None:
 
 def test_query_and_requests_together(index: SearchIndex) -> None:
     found = ids(index.find("play a song", requests=[ToolRequest("", "merge pdf files")], limit=2, dynamic=False))
-    assert found == ["acme/spotify/play_track", "acme/pdf/merge_pdfs"]
+    assert found == ["acme/pdf/merge_pdfs", "acme/spotify/play_track"]
 
 
 @pytest.mark.parametrize("name", ["acme/gitlab", "gitlab", "GitLab", "git-lab"])
