@@ -226,7 +226,7 @@ class _Run:
         self.exemplars = [e for c in candidates for e in c.exemplars]
         self.budget = int((settings.model_context - _ANSWER_TOKENS) * _CHARS_PER_TOKEN)
         if backend.prefills:
-            self.budget = min(self.budget, prompt.DEFAULT_BUDGET)
+            self.budget = min(self.budget, backend.budget or prompt.DEFAULT_BUDGET)
         else:
             self.budget = max(self.budget, 4 * prompt.DEFAULT_BUDGET)
         self.grounds = Grounds(task, context)
@@ -493,6 +493,7 @@ class _Run:
             self.context,
             earlier=self.earlier,
             plan=self.plan,
+            style=self.backend.style,
             budget=self.budget,
         )
 

@@ -82,7 +82,13 @@ def build_call_rows(
     """
     options = options or CallRowOptions()
     left: Counter[str] = Counter()
-    usable = [call for call in calls if not (why := _unusable(call, pool)) or left.update([why])]  # type: ignore[func-returns-value]
+    usable = []
+    for call in calls:
+        why = _unusable(call, pool)
+        if why:
+            left[why] += 1
+        else:
+            usable.append(call)
     if not usable:
         raise BadInput("No call can be trained on.", "Check that calls and tools belong together.")
     builder = _Builder(usable, pool, list(unanswerable), options)

@@ -47,6 +47,8 @@ class Scripted:
     name = "scripted"
     trust = 1.0
     none_at = 0.9
+    style = "full"
+    budget = 0
 
     def __init__(self, *answers: str | Exception, prefills: bool = False) -> None:
         self.answers = list(answers)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from pathlib import Path
 
+from toolscout.records import JsonObject
 from toolscout.server.backends.base import Backend, ContextOverflow, Generation, Messages, Token
 from toolscout.settings import Settings
 
@@ -29,11 +32,28 @@ def make_backend(settings: Settings) -> Backend | None:
     from toolscout.server.backends.gguf import GgufBackend
 
     known = KNOWN.get(model.name)
+    tuned = tuning(model.path)
+    path, lora = model.path, None
+    if tuned.get("base"):
+        path, lora = ModelStore(settings).get(str(tuned["base"])).path, model.path
     return GgufBackend(
-        model.path,
+        path,
         name=model.name,
         context=settings.model_context,
         threads=settings.model_threads,
-        trust=known.trust if known else 1.0,
-        none_at=known.none_at if known else 0.5,
+        lora=lora,
+        trust=known.trust if known else float(tuned.get("trust", 1.0)),
+        none_at=known.none_at if known else float(tuned.get("none_at", 0.5)),
+        style="compact" if tuned.get("style") == "compact" else "full",
+        budget=int(tuned.get("budget", 0)),
     )
+
+
+def tuning(path: Path) -> JsonObject:
+    """What stands beside a tuned model as ``NAME.json`` (written by ``toolscout train caller-export``): ``style`` and
+    ``budget`` of the prompts it was trained on; for an adapter its ``base``, a model's name or path."""
+    try:
+        found = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

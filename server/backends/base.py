@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from toolscout.errors import ModelError
+from toolscout.prompt import Style
 from toolscout.records import JsonObject
 
 Messages = Sequence[dict[str, str]]
@@ -54,6 +55,10 @@ class Backend(Protocol):
     """How far its choice of tool goes before the search's order: 1 wholly, 0 not at all."""
     none_at: float
     """P(none) from which it is believed that no candidate fits."""
+    style: Style
+    """The rendering of tools that it was trained on."""
+    budget: int
+    """Most characters of a prompt that it was trained on; 0: as many as its context takes."""
 
     async def generate(
         self,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.errors import ModelError
+from toolscout.prompt import Style
 from toolscout.records import JsonObject
 from toolscout.server.backends.base import ContextOverflow, Generation, Messages, Token
 
@@ -34,6 +35,8 @@ class GgufBackend:
         lora: Path | None = None,
         trust: float = 1.0,
         none_at: float = 0.5,
+        style: Style = "full",
+        budget: int = 0,
     ) -> None:
         self.path = path
         self.name = name or path.stem
@@ -42,6 +45,8 @@ class GgufBackend:
         self.lora = lora
         self.trust = trust
         self.none_at = none_at
+        self.style: Style = style
+        self.budget = budget
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolscout-model")
         self._server: Any = None
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolscout.errors import BadInput, ModelError
+from toolscout.prompt import Style
 from toolscout.records import JsonObject
 from toolscout.server.backends.base import ContextOverflow, Generation, Messages, Token
 from toolscout.server.constrain import parse_answer
@@ -64,6 +65,8 @@ class OpenAIBackend:
     prefills = False
     trust = 1.0
     none_at = 0.5
+    style: Style = "full"
+    budget = 0
 
     def __init__(self, url: str, *, model: str = "", key: str = "", timeout: float = 60.0) -> None:
         parts = urlsplit(url)

@@ -11,8 +11,11 @@ import typer
 from toolscout.commands.output import AsJson, emit, note, progress, say
 from toolscout.errors import BadInput
 from toolscout.eval.cli import ManyFiles
+from toolscout.prompt import Style
 
 app = typer.Typer()
+
+STYLES: tuple[Style, ...] = ("full", "compact")
 
 
 @app.command("caller-rows", cls=ManyFiles)
@@ -53,7 +56,7 @@ def caller_rows(
     from toolscout.finetune.leakage import check_leakage, hold_out
     from toolscout.finetune.pairs import read_calls, read_pool
     from toolscout.jsonl import write_records
-    from toolscout.synth.call_rows import CallRowOptions, build_call_rows
+    from toolscout.synth.call_rows import SIZES, CallRowOptions, build_call_rows
     from toolscout.synth.tool_pool import ToolPool
 
     asked, held = read_calls(calls), read_calls(dev or [])
@@ -61,16 +64,25 @@ def caller_rows(
     check_leakage([*asked, *strangers], held)
     pool = hold_out(read_pool(tools, servers or []), held)
     options = CallRowOptions(
-        branches=branches, hard=hard, none=none, missing=missing, exemplars=exemplars, budget=budget, epochs=epochs,
-        seed=seed, styles=_styles(styles), **({"sizes": _sizes(sizes)} if sizes else {}),
-    )  # fmt: skip
+        sizes=_sizes(sizes) if sizes else SIZES,
+        branches=branches,
+        hard=hard,
+        none=none,
+        missing=missing,
+        exemplars=exemplars,
+        styles=_styles(styles),
+        budget=budget,
+        epochs=epochs,
+        seed=seed,
+    )
     shown = ToolPool((pool.tools[t] for t in pool.shown()), pool.servers)
     rows, left = build_call_rows(asked, shown, strangers, options)
     write_records(out, rows)
+    kinds = Counter(r.kind for r in rows)
     counts = {
         "rows": len(rows),
         "groups": len({r.group for r in rows}),
-        "kinds": dict(Counter(r.kind for r in rows)),
+        "kinds": dict(kinds),
         "candidates": dict(sorted(Counter(len(r.tools) for r in rows).items())),
         "tools_shown": len({t for r in rows for t in r.tools}),
         "tools_held_out": len(pool.held_out),
@@ -80,7 +92,7 @@ def caller_rows(
         emit(counts)
         return
     say(f"{counts['rows']} rows in {counts['groups']} groups, in {out}.")
-    for kind, number in sorted(counts["kinds"].items()):
+    for kind, number in sorted(kinds.items()):
         say(f"  {kind} {number}")
 
 
@@ -165,11 +177,46 @@ def _sizes(text: str) -> dict[int, float]:
     return found
 
 
-def _styles(text: str) -> dict[str, float]:
+def _styles(text: str) -> dict[Style, float]:
     try:
         found = {n.strip(): float(v or 1) for n, _, v in (p.partition("=") for p in text.split(",") if p.strip())}
     except ValueError:
         found = {}
-    if not found or set(found) - {"full", "compact"} or sum(found.values()) <= 0 or min(found.values()) < 0:
+    if not found or set(found) - set(STYLES) or sum(found.values()) <= 0 or min(found.values()) < 0:
         raise BadInput(f"{text!r} gives no shares of renderings.", "For example: --styles compact=0.9,full=0.1")
-    return found
+    return {name: found[name] for name in STYLES if name in found}
+
+
+@app.command("caller-export")
+def caller_export(
+    adapter: Annotated[Path, typer.Option(help="Adapter folder of a training run.")],
+    base: Annotated[Path, typer.Option(help="Checkpoint folder of the base (for a GGUF base: RUN-base).")],
+    base_name: Annotated[
+        str, typer.Option(help="The base's name for `toolscout model pull`: goes beside the adapter.")
+    ] = "",
+    base_gguf: Annotated[Path | None, typer.Option(help="The base's GGUF file.", show_default=False)] = None,
+    gguf_adapter: Annotated[
+        Path | None, typer.Option(help="Write the adapter for llama.cpp here.", show_default=False)
+    ] = None,
+    gguf: Annotated[
+        Path | None, typer.Option(help="Write base and adapter in one GGUF file here.", show_default=False)
+    ] = None,
+    kind: Annotated[str, typer.Option(help="Tensor type of the changed weights in --gguf.")] = "Q8_0",
+    merged: Annotated[
+        Path | None, typer.Option(help="Write a whole checkpoint (safetensors) to this folder.", show_default=False)
+    ] = None,
+) -> None:
+    """Turn a trained adapter into what serving loads. vLLM takes the adapter folder as it is (--enable-lora)."""
+    from toolscout.finetune.caller import export
+
+    if gguf_adapter is None and gguf is None and merged is None:
+        raise BadInput("There is nothing to write.", "Give --gguf-adapter, --gguf or --merged.")
+    if gguf_adapter is not None:
+        served = export.served_as(adapter, base=base_name, base_gguf=base_gguf)
+        say(f"{export.write_gguf_adapter(adapter, base, gguf_adapter, served)}")
+    if gguf is not None:
+        if base_gguf is None:
+            raise BadInput("--gguf needs the base's GGUF file.", "Give it with --base-gguf.")
+        say(f"{export.write_gguf_merged(adapter, base, base_gguf, gguf, export.served_as(adapter), kind)}")
+    if merged is not None:
+        say(f"{export.write_merged(adapter, base, merged)}")
