@@ -64,8 +64,16 @@ def write_catalogue(folder: Path, lang: str, entries: dict[str, str], *, compile
         catalogue.save(str(place / "tiny.po"))
 
 
-def shipped_tokenizer() -> Tokenizer:
-    tokenizer = Tokenizer.from_file(str(encoders_folder() / DEFAULT_ENCODER / "tokenizer.json"))
+ENGLISH = 30_522
+"""Tokens of bert-base-uncased; the shipped encoder's own come after them."""
+
+
+def english_tokenizer() -> Tokenizer:
+    """The shipped tokenizer before it learnt other languages."""
+    rules = json.loads((encoders_folder() / DEFAULT_ENCODER / "tokenizer.json").read_text("utf-8"))
+    rules["model"]["vocab"] = {token: i for token, i in rules["model"]["vocab"].items() if i < ENGLISH}
+    rules["added_tokens"] = [token for token in rules["added_tokens"] if token["id"] < ENGLISH]
+    tokenizer = Tokenizer.from_str(json.dumps(rules))
     tokenizer.no_truncation()
     return tokenizer
 
@@ -154,7 +162,7 @@ def test_what_is_held_out_is_trained_on_in_no_language() -> None:
 
 
 def test_a_larger_vocabulary_reads_words_and_leaves_english_alone() -> None:
-    before = shipped_tokenizer()
+    before = english_tokenizer()
     rows = pairs() * 4
     english = [*(r.english for r in rows), "open_file(path, mode) sendmessage to 3 users"]
     pieces, words = learn_pieces(rows, before, english)
@@ -169,7 +177,7 @@ def test_a_larger_vocabulary_reads_words_and_leaves_english_alone() -> None:
 
 
 def test_latin_words_that_begin_an_english_one_are_not_taken() -> None:
-    before = shipped_tokenizer()
+    before = english_tokenizer()
     rows = [Parallel(lang="de", english="Delete", text="Einstellungen löschen toolbo")] * 20
     pieces, _ = learn_pieces(rows, before, ["The toolbox of the machine"])
     assert "einstellungen" in pieces
