@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,19 @@ def prepare_base(gguf: Path, out: Path) -> Path:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    where: dict[str, Any] = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(**where)
-        model = AutoModelForCausalLM.from_pretrained(
-            **where, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
-        )
-    except (ValueError, KeyError, NotImplementedError) as error:
-        raise BadInput(
-            f"{gguf.name} cannot be turned into a checkpoint: {error}.", "Give a folder with weights."
-        ) from error
+    # In a folder of its own: transformers would mix in what else lies beside the file.
+    with tempfile.TemporaryDirectory() as alone:
+        (Path(alone) / gguf.name).symlink_to(gguf.resolve())
+        where: dict[str, Any] = {"pretrained_model_name_or_path": alone, "gguf_file": gguf.name}
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(**where)
+            model = AutoModelForCausalLM.from_pretrained(
+                **where, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
+            )
+        except (ValueError, KeyError, NotImplementedError) as error:
+            raise BadInput(
+                f"{gguf.name} cannot be turned into a checkpoint: {error}.", "Give a folder with weights."
+            ) from error
     # Else the checkpoint would claim to be quantised still.
     model.hf_quantizer = None
     model.is_quantized = False
