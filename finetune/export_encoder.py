@@ -335,6 +335,7 @@ def export(
     query_prefix: str = "",
     document_prefix: str = "",
     nothing: str = "",
+    tokens: bool = True,
     per_channel: bool = True,
     reduce_range: bool = True,
     texts: Sequence[str] = PARITY_TEXTS,
@@ -351,7 +352,7 @@ def export(
     if not (model_folder / "config.json").is_file():
         raise NotFound(f"There is no model in {model_folder}.", "Give the folder that holds config.json and weights.")
     model = AutoModel.from_pretrained(str(model_folder)).eval().float()
-    projection = read_projection(model_folder)
+    projection = read_projection(model_folder) if tokens else None
     module = build_module(model, projection)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as name_of_folder:
@@ -377,12 +378,12 @@ def export(
                 source=source,
             ),
         )
-        reference, tokens = torch_embeddings(module, asset / "tokenizer.json", texts)
+        reference, token_rows = torch_embeddings(module, asset / "tokenizer.json", texts)
         with OnnxEncoder(asset, prefixes=False) as encoder:
             parity = measure_parity(reference, encoder.encode(list(texts)))
-            if tokens:
+            if token_rows:
                 found = encoder.encode_tokens(list(texts)).tokens
-                closeness = measure_parity(np.concatenate(tokens), np.concatenate(found))
+                closeness = measure_parity(np.concatenate(token_rows), np.concatenate(found))
                 parity = replace(parity, mean=min(parity.mean, closeness.mean), worst_token=closeness.worst)
         if parity.mean < min_parity:
             raise BadInput(
@@ -410,6 +411,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--nothing", default="", help="the document that stands for no tool, if it was trained with one"
     )
+    parser.add_argument("--no-tokens", action="store_true", help="leave the token vectors out")
     parser.add_argument("--per-tensor", action="store_true", help="one scale a matrix instead of one a column")
     parser.add_argument("--full-range", action="store_true", help="8-bit weights: saturate on AVX2 without VNNI")
     parser.add_argument("--texts", type=Path, help="texts for the parity check, one a line")
@@ -429,6 +431,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         query_prefix=args.query_prefix,
         document_prefix=args.document_prefix,
         nothing=args.nothing,
+        tokens=not args.no_tokens,
         per_channel=not args.per_tensor,
         reduce_range=not args.full_range,
         texts=texts,

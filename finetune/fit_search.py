@@ -8,9 +8,10 @@ Steps 3 and 4 choose on the others.
 1. Signal weights: listwise softmax likelihood of the relevant tools among the nearest ones of every signal, which are
    the negatives; gradient ascent. ``exemplar`` gets the weight of ``tool``, so that exemplars are further views of
    their tool (max-sim); ``name`` is given, since requests that spell a tool's identifier are rare in any file.
-2. Abstention: logistic regression on the shape of the best scores. Besides the file's own answerable and unanswerable
-   requests it sees each answerable one over small pools, with the servers of its tools and without: most
-   installations have a few dozen tools, not ten thousand.
+2. Abstention: two logistic regressions whose probabilities are multiplied. Whether any tool could serve the request
+   is learnt from the file's answerable and unanswerable requests (``fusion.KIND``, for encoders that know a document
+   for no tool). Whether this pool has one is learnt from each answerable request over small pools, with the servers
+   of its tools and without, and over the whole: most installations have a few dozen tools, not ten thousand.
 3. Threshold: the probability under which at most ``--false-refusals`` of the answerable requests fall.
 4. Dynamic k: ``drop`` so that at most ``--lost`` of the first ``limit`` tools' hits are lost, ``tie`` so that answers
    are longer than ``limit`` in at most ``--longer`` of the requests.
@@ -153,13 +154,15 @@ def _in_pool(index: SearchIndex, ask: Ask, allowed: Mask) -> Ask:
     return replace(ask, words=WordScores(scores, part.terms, part.idf))
 
 
-def fit_abstention(features: Floats, labels: Mask, weights: Floats, steps: int = 3000) -> tuple[Floats, float]:
-    """Logistic regression [shape] and its constant, by gradient descent on standardised features with a little L2.
+def fit_abstention(
+    features: Floats, labels: Mask, weights: Floats, names: Sequence[str] = fusion.SHAPE, steps: int = 3000
+) -> tuple[Floats, float]:
+    """Logistic regression [names] and its constant, by gradient descent on standardised features with a little L2.
 
     No weight but the pool's may be negative, and ``nothing``'s only that: a request that is closer or better covered is
     never less likely served, one that is nearer to nothing never more.
     """
-    sign = np.array([{"pool": 0, "nothing": -1}.get(name, 1) for name in fusion.SHAPE])
+    sign = np.array([{"pool": 0, "nothing": -1}.get(name, 1) for name in names])
     centre, scale = features.mean(axis=0), features.std(axis=0) + 1e-9
     x = (features - centre) / scale
     share = weights / weights.sum()
@@ -195,6 +198,9 @@ def fit(
     cases = read_cases(index, learn)
     answerable = [c for c in cases if len(c.relevant)]
     weights = fit_signals(answerable)
+    # A signal that is never there keeps its first weight.
+    given = np.array([any(c.signals[:, i].any() for c in answerable) for i in range(len(FITTED))])
+    weights = np.where(given, weights, 0.0)
     signals = {n: round(float(w) / SCALE, 4) for n, w in zip(FITTED, weights, strict=True)}
     signals |= {"exemplar": signals["tool"], "name": NAME}
     index.params = replace(index.params, signals=signals)
@@ -202,13 +208,32 @@ def fit(
     random = np.random.default_rng(0)
     shapes = [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in cases]
     small = [pair for c in answerable for pair in small_pools(index, c, random)]
-    balance = np.concatenate([_balanced(shapes), _balanced(small)])
-    shape_weights, bias = fit_abstention(*_table(shapes + small), balance)
+    knows_nothing = any(shape["nothing"] for shape, _ in shapes)
+    whole = [(shape, label) for shape, label in shapes if label or not knows_nothing]
+    balance = np.concatenate([_balanced(whole), _balanced(small)])
+    shape_weights, bias = fit_abstention(*_table(whole + small, fusion.SHAPE), balance)
+    kind_weights, kind_bias = fit_abstention(*_table(shapes, fusion.KIND), _balanced(shapes), fusion.KIND)
+
+    def named(names: Sequence[str], values: Floats) -> dict[str, float]:
+        return {name: round(float(value), 4) for name, value in zip(names, values, strict=True)}
+
+    fitted_shape = fusion.SearchParams(
+        signals=signals,
+        shape=named(fusion.SHAPE, shape_weights),
+        bias=round(bias, 4),
+        kind=named(fusion.KIND, kind_weights) if knows_nothing else {},
+        kind_bias=round(kind_bias, 4) if knows_nothing else 0.0,
+        fitted=fitted,
+    )
+
+    def chances(shapes: Sequence[tuple[dict[str, float], bool]]) -> tuple[Floats, Mask]:
+        found = np.array([fusion.probability(shape, fitted_shape) for shape, _ in shapes], dtype=np.float64)
+        return found, np.array([label for _, label in shapes], dtype=np.bool_)
 
     chosen = cases if choose is learn else read_cases(index, choose)
     wanted = [c for c in chosen if len(c.relevant)]
-    table, label = _table([(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in chosen])
-    chance = _chance(table, shape_weights, bias)
+    chosen_shapes = [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in chosen]
+    chance, label = chances(chosen_shapes)
     threshold = float(np.quantile(chance[label], false_refusals))
 
     ranked = [(index.rank(c.ask, None, 2 * _LIMIT), c) for c in wanted]
@@ -219,14 +244,11 @@ def fit(
         if row in c.relevant
     ]
     last = [float(r.scores[_LIMIT - 1] - r.scores[_LIMIT]) for r, _ in ranked if len(r.scores) > _LIMIT]
-    params = fusion.SearchParams(
-        signals=signals,
-        shape={n: round(float(w), 4) for n, w in zip(fusion.SHAPE, shape_weights, strict=True)},
-        bias=round(bias, 4),
+    params = replace(
+        fitted_shape,
         threshold=round(threshold, 4),
         drop=round(float(np.quantile(gaps, 1 - lost)), 4),
         tie=round(float(np.quantile(last, longer)), 4),
-        fitted=fitted,
     )
     index.params = params
     lengths = [fusion.cut(r.scores, _LIMIT, params) for r, _ in ranked]
@@ -236,8 +258,7 @@ def fit(
         return {f"@{k}": round(float((ranks < k).mean()), 4) for k in (1, 5, 10, 50)}
 
     def abstention(shapes: Sequence[tuple[dict[str, float], bool]]) -> dict[str, float]:
-        table, label = _table(shapes)
-        chance = _chance(table, shape_weights, bias)
+        chance, label = chances(shapes)
         return {
             "auroc": round(auroc(chance, label), 4),
             "false_refusals": round(float((chance[label] < threshold).mean()), 4),
@@ -250,21 +271,18 @@ def fit(
         "recall_learnt": recall(places(answerable, weights)),
         "recall_cross_validated": recall(cross_validate(answerable)),
         "recall_chosen": recall(places(wanted, weights)),
-        "recall_alone": {n: recall(places(wanted, np.eye(len(FITTED))[i])) for i, n in enumerate(FITTED)},
+        "recall_alone": {n: recall(places(wanted, np.eye(len(FITTED))[i])) for i, n in enumerate(FITTED) if given[i]},
         "abstention_learnt": abstention(shapes),
         "abstention_small_pools": abstention(small),
-        "abstention_chosen": {
-            "auroc": round(auroc(chance, label), 4),
-            "false_refusals": round(float((chance[label] < threshold).mean()), 4),
-            "false_offers": round(float((chance[~label] >= threshold).mean()), 4),
-        },
+        "abstention_chosen": abstention(chosen_shapes),
         "dynamic_k": {"mean_length": round(float(np.mean(lengths)), 2), "recall": round(float(np.mean(held)), 4)},
     }
     return params, report
 
 
-def _table(shapes: Sequence[tuple[dict[str, float], bool]]) -> tuple[Floats, Mask]:
-    table = np.array([[shape[n] for n in fusion.SHAPE] for shape, _ in shapes]).reshape(-1, len(fusion.SHAPE))
+def _table(shapes: Sequence[tuple[dict[str, float], bool]], names: Sequence[str]) -> tuple[Floats, Mask]:
+    """Features [requests, names] and labels."""
+    table = np.array([[shape[n] for n in names] for shape, _ in shapes]).reshape(-1, len(names))
     return table, np.array([label for _, label in shapes], dtype=np.bool_)
 
 
@@ -273,11 +291,6 @@ def _balanced(shapes: Sequence[tuple[dict[str, float], bool]]) -> Floats:
     labels = np.array([label for _, label in shapes], dtype=np.bool_)
     counts = np.maximum([(~labels).sum(), labels.sum()], 1)
     return np.asarray(0.5 / counts[labels.astype(int)], dtype=np.float64)
-
-
-def _chance(table: Floats, weights: Floats, bias: float) -> Floats:
-    chance: Floats = 1 / (1 + np.exp(-(table @ weights + bias)))
-    return chance
 
 
 def main(argv: Sequence[str] | None = None) -> None:

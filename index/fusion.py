@@ -38,7 +38,8 @@ REQUESTS_ALIKE = 0.2
 exemplars push away those that have none (equivalent recall@1 0.30 instead of 0.36 with exemplars for a third)."""
 
 SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name", "late")
-SHAPE = ("tool", "server", "coverage", "pool", "late", "unmet", "nothing")
+SHAPE = ("tool", "server", "coverage", "pool")
+KIND = ("tool", "nothing")
 
 
 FAVOUR = 0.15
@@ -47,8 +48,9 @@ FAVOUR = 0.15
 
 @dataclass(frozen=True)
 class SearchParams:
-    """All fitted numbers of the search. ``signals`` weighs ``SIGNALS``; ``shape`` weighs ``SHAPE`` and ``bias`` is the
-    logistic regression's constant; ``threshold`` is the probability under which nothing is offered. Answers stop where
+    """All fitted numbers of the search. ``signals`` weighs ``SIGNALS``; ``shape`` weighs ``SHAPE`` and ``bias`` is that
+    logistic regression's constant, as ``kind`` and ``kind_bias`` are for ``KIND`` (``kind`` empty: an encoder that
+    knows no such document); ``threshold`` is the probability under which nothing is offered. Answers stop where
     the score falls more than ``drop`` under the best, and grow beyond the limit while it falls less than ``tie``."""
 
     signals: dict[str, float] = field(
@@ -65,6 +67,8 @@ class SearchParams:
     )
     shape: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SHAPE, 0.0))
     bias: float = 0.0
+    kind: dict[str, float] = field(default_factory=dict)
+    kind_bias: float = 0.0
     threshold: float = 0.0
     drop: float = 10.0
     tie: float = 0.0
@@ -86,7 +90,11 @@ def read_params(path: Path) -> SearchParams:
         values: dict[str, Any] = json.loads(path.read_text("utf-8"))
         known = {f.name for f in fields(SearchParams)}
         params = SearchParams(**{k: v for k, v in values.items() if k in known})
-        if not set(params.signals) <= set(SIGNALS) or not set(params.shape) <= set(SHAPE):
+        if (
+            not set(params.signals) <= set(SIGNALS)
+            or not set(params.shape) <= set(SHAPE)
+            or set(params.kind) - set(KIND)
+        ):
             raise ValueError("other signals than this version's")
         # What an encoder does not give, its file need not weigh.
         params.signals.update({name: 0.0 for name in SIGNALS if name not in params.signals})
@@ -120,11 +128,10 @@ def product(tool: Floats, server: Floats) -> Floats:
     return value
 
 
-def shape(best: dict[str, float], coverage: float, pool: int, unmet: float, nothing: float) -> dict[str, float]:
+def shape(best: dict[str, float], coverage: float, pool: int, nothing: float) -> dict[str, float]:
     """What abstention looks at: ``best`` are the first candidate's signals, ``coverage`` the share (by idf) of the
     request's words that the first ones hold, ``pool`` how many tools there are: many likelier hold a fitting one;
-    ``unmet`` how near the request's least met tokens come to any token of the first ones, ``nothing`` how near the
-    request is to the document that stands for no tool.
+    ``nothing`` is how near the request is to the document that stands for no tool.
 
     The request's length is left out on purpose: unanswerable requests of test files are shorter than answerable ones,
     so it would look like the best feature, and refuse three of four terse real ones. Margins between the scores helped
@@ -135,8 +142,6 @@ def shape(best: dict[str, float], coverage: float, pool: int, unmet: float, noth
         "server": best["server"],
         "coverage": coverage,
         "pool": float(np.log1p(pool)),
-        "late": best.get("late", 0.0),
-        "unmet": unmet,
         "nothing": nothing,
     }
 
@@ -153,13 +158,20 @@ UNSHARED_COSINE = 0.6
 
 
 def probability(features: dict[str, float], params: SearchParams) -> float:
-    """Probability that one of the tools offered serves the request."""
-    total = params.bias + sum(params.shape[name] * features.get(name, 0.0) for name in SHAPE)
-    chance = float(1.0 / (1.0 + np.exp(-np.clip(total, -40, 40))))
+    """Probability that one of the tools offered serves the request: that a tool could at all, times that this pool
+    has it. They are two questions: small talk is far from every pool, a request for weather is near a pool of maps."""
+    chance = _logistic(params.bias, params.shape, features)
+    if params.kind:
+        chance *= _logistic(params.kind_bias, params.kind, features)
     shared = features["coverage"] > 0 or features["tool"] >= UNSHARED_COSINE
     if shared or features["pool"] < np.log1p(UNSHARED_POOL):
         return chance
     return min(chance, UNSHARED_PROBABILITY)
+
+
+def _logistic(bias: float, weights: dict[str, float], features: dict[str, float]) -> float:
+    total = bias + sum(weight * features.get(name, 0.0) for name, weight in weights.items())
+    return float(1.0 / (1.0 + np.exp(-np.clip(total, -40, 40))))
 
 
 def cut(scores: Floats, limit: int, params: SearchParams) -> int:

@@ -365,7 +365,7 @@ class SearchIndex:
         first = {name: float(values[0]) for name, values in kept.items()}
         pool = len(self) if allowed is None else int(allowed.sum())
         coverage = self._coverage(ask, best[:COVERED])
-        features = fusion.shape(first, coverage, pool, self._unmet(ask, best[:COVERED]), self._nothing(ask))
+        features = fusion.shape(first, coverage, pool, self._nothing(ask))
         return Ranking(ask, best, scores, kept, features, fusion.probability(features, self.params))
 
     def late(self, ask: Ask, rows: Rows) -> Floats:
@@ -501,13 +501,6 @@ class SearchIndex:
         if not total:
             return 0.0
         return max(float(ask.words.idf[np.isin(ask.words.terms, self.forward.row(int(r)))].sum()) for r in rows) / total
-
-    def _unmet(self, ask: Ask, rows: Rows) -> float:
-        """Mean cosine of the worst met quarter of the request's tokens with the nearest token of any of the rows."""
-        if not len(ask.tokens):
-            return 0.0
-        best = np.sort(self._tokens.similarities(ask.tokens, rows).max(axis=0))
-        return float(best[: -(-len(best) // 4)].mean())
 
     def _nothing(self, ask: Ask) -> float:
         """Cosine of the request with the document that stands for no tool; 0 if the encoder has none."""

@@ -12,7 +12,7 @@
 # its weights are learnt from the requests that --fit-share keeps apart.
 #
 # Environment: PYTHON (an interpreter with the train extra), STAGES (all five, in this order), NAME, SOURCE,
-# LICENCE and LICENCE_FILE (for the encoder's card), MIN_COSINE and MAX_LOSS (what the export may cost).
+# LICENCE and LICENCE_FILE (for the encoder's card), EXPORT (more options of the export), MIN_COSINE and MAX_LOSS (what the export may cost).
 #
 #   OUT/run       the training run       OUT/encoder   the encoder's asset folder, with the model card
 #   OUT/results   small files: train.json, card.md, export.json, parity.json, fit.json, retrieval.json
@@ -60,9 +60,9 @@ option() { "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["o
 if todo export export.json; then
   "$python" -m toolscout.finetune.export_encoder "$out/run/model" "$encoder" \
     --name "$name" --source "${SOURCE:-fine-tuned by Toolscout; the card says from what}" \
-    --licence "${LICENCE:-Apache-2.0}" --licence-file "${LICENCE_FILE:-$repo/index/encoders/minilm-l6-v2/LICENSE}" \
+    --licence "${LICENCE:-Apache-2.0}" --licence-file "${LICENCE_FILE:-$repo/index/encoders/toolscout-minilm-v1/LICENSE}" \
     --max-tokens "$(option max_tokens)" \
-    --query-prefix "$(option query_prefix)" --document-prefix "$(option document_prefix)" \
+    --query-prefix "$(option query_prefix)" --document-prefix "$(option document_prefix)" ${EXPORT:-} \
     --nothing "$("$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["nothing"])' "$out/run/train.json")" > "$results/export.json.part"
   cp "$results/card.md" "$encoder/README.md"
   keep export.json
