@@ -15,6 +15,7 @@ import pytest
 from test_call_rows import CALLS, STRANGERS, TOOLS
 
 from toolscout.errors import BadInput, NotFound
+from toolscout.finetune.caller.attention import register
 from toolscout.finetune.caller.base import load_base, prepare_base
 from toolscout.finetune.caller.collate import collate
 from toolscout.finetune.caller.export import permuted, served_as, write_gguf_adapter, write_gguf_merged, write_merged
@@ -154,16 +155,18 @@ def test_the_loss_is_on_the_answer_alone_and_the_prompt_is_the_templates(rows: l
         assert chat_text(tokenizer, row.messages).endswith("<|im_start|>assistant\n")
 
 
-def test_sharing_computes_the_same_loss_from_fewer_tokens(rows: list[CallRow], base: Path) -> None:
-    model, tokenizer = load_base(base)
+@pytest.mark.parametrize("attention", ["sdpa", "branched"])
+def test_sharing_computes_the_same_loss_from_fewer_tokens(attention: str, rows: list[CallRow], base: Path) -> None:
+    plain, tokenizer = load_base(base)
+    model = load_base(base, attention=register())[0] if attention == "branched" else plain
     tokens = tokenize(rows[:24], tokenizer)
     shared, _ = make_packs(tokens, max_tokens=8192, share=True)
     alone, _ = make_packs(tokens, max_tokens=8192, share=False)
     assert len(alone) == 24 > len(shared)
     assert sum(p.size for p in shared) < 0.6 * sum(p.size for p in alone)
 
-    def loss(packs: Any) -> float:
-        batch = collate(packs, 0)
+    def loss(packs: Any, model: Any = model) -> float:
+        batch = collate(packs, 0, sizes=model is not plain)
         labels = batch.pop("labels")
         with torch.no_grad():
             logits = model(**batch, use_cache=False).logits
@@ -174,7 +177,7 @@ def test_sharing_computes_the_same_loss_from_fewer_tokens(rows: list[CallRow], b
             )
         )
 
-    each = sum(loss([p]) for p in alone)
+    each = sum(loss([p], plain) for p in alone)
     assert sum(loss([p]) for p in shared) == pytest.approx(each, rel=1e-4)
     assert loss(shared) == pytest.approx(each, rel=1e-4), "padded in one batch as well"
 

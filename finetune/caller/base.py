@@ -56,7 +56,7 @@ def prepare_base(gguf: Path, out: Path) -> Path:
     return out
 
 
-def load_base(folder: Path, *, dtype: Any = None) -> tuple[Any, Any]:
+def load_base(folder: Path, *, dtype: Any = None, attention: str = "sdpa") -> tuple[Any, Any]:
     """(model, tokenizer) of a checkpoint folder. Raises NotFound, BadInput without a chat template."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -66,7 +66,7 @@ def load_base(folder: Path, *, dtype: Any = None) -> tuple[Any, Any]:
     if not tokenizer.chat_template or not tokenizer.eos_token:
         raise BadInput(f"The tokenizer in {folder} has no chat template.", "Take the base's instruct version.")
     model = AutoModelForCausalLM.from_pretrained(
-        str(folder), dtype=dtype, attn_implementation="sdpa", local_files_only=True
+        str(folder), dtype=dtype, attn_implementation=attention, local_files_only=True
     )
     model.config.use_cache = False
     return model, tokenizer

@@ -8,9 +8,12 @@ from typing import Any
 from toolscout.finetune.caller.tokens import IGNORED, Pack
 
 
-def collate(packs: Sequence[Pack], pad: int) -> dict[str, Any]:
+def collate(packs: Sequence[Pack], pad: int, *, sizes: bool = False) -> dict[str, Any]:
     """``input_ids``, ``position_ids``, ``labels`` int64 [packs, tokens]; ``attention_mask`` bool [packs, 1, tokens,
-    tokens], true where a token (row) may look at another (column). The result equals running each row by itself."""
+    tokens], true where a token (row) may look at another (column). The result equals running each row by itself.
+
+    ``sizes``: instead of the mask the sizes that ``attention.branched_attention`` takes.
+    """
     import torch
 
     size = max(pack.size for pack in packs)
@@ -30,8 +33,15 @@ def collate(packs: Sequence[Pack], pad: int) -> dict[str, Any]:
             labels[i, at + start : end] = ids[i, at + start : end]
             owner[i, at:end] = number
             at = end
+    batch = {"input_ids": ids, "position_ids": positions, "labels": labels}
+    if sizes:
+        most = max(len(pack.branches) for pack in packs)
+        layout = torch.zeros((len(packs), 1, 1, most + 1), dtype=torch.long)
+        for i, pack in enumerate(packs):
+            layout[i, 0, 0, : len(pack.branches) + 1] = torch.tensor([len(pack.prefix), *map(len, pack.branches)])
+        return {**batch, "attention_mask": layout}
     looks, seen = owner[:, :, None], owner[:, None, :]
     order = torch.arange(size)
     mask = ((seen == looks) | ((seen == 0) & (looks > 0))) & (order[:, None] >= order[None, :])
     mask |= torch.eye(size, dtype=torch.bool)  # padding looks at itself: a row without any gives NaN
-    return {"input_ids": ids, "position_ids": positions, "labels": labels, "attention_mask": mask[:, None]}
+    return {**batch, "attention_mask": mask[:, None]}

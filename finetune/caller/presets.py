@@ -39,7 +39,7 @@ class CallerOptions:
 PRESETS: dict[str, CallerOptions] = {
     "qwen3-4b": CallerOptions(),
     "qwen2.5-coder-0.5b": CallerOptions(rate=2e-4, batch=1, accumulate=4, max_tokens=4096, share=True),
-    "smollm2-135m": CallerOptions(rank=16, alpha=32, rate=1e-3, batch=1, accumulate=2, max_tokens=2048, share=True),
+    "smollm2-135m": CallerOptions(rank=16, alpha=32, rate=1e-3, batch=1, accumulate=2, max_tokens=2560, share=True),
 }
 """``qwen3-4b`` is the paper's setting. The small ones see each row cheaply (``share``) and learn faster."""
 

@@ -18,6 +18,7 @@ Several GPUs: ``accelerate launch --config_file runs/accelerate.yaml -m toolscou
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, StorageError
+from toolscout.finetune.caller.attention import register
 from toolscout.finetune.caller.base import load_base, require_training
 from toolscout.finetune.caller.card import write_card
 from toolscout.finetune.caller.collate import collate
@@ -76,9 +78,12 @@ def train_caller(
         "rows": {"file": rows.name, "sha256": file_sha256(rows)},
         "base": model_hash(base),
     }
+    main = os.environ.get("RANK", "0") == "0"  # under accelerate: one process writes and speaks
+    say = say if main else (lambda _: None)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        _same_run(out, identity)
+        if main:
+            _same_run(out, identity)
         if (out / "train.json").is_file():
             say(f"{out} is finished; nothing to do")
             return dict(json.loads((out / "train.json").read_text("utf-8")))
@@ -134,7 +139,10 @@ def _train(
     rows = list(read_records(path, CallRow))[: options.limit or None]
     if not rows:
         raise BadInput(f"{path} holds no rows.", "Make them with `toolscout train caller-rows`.")
-    model, tokenizer = load_base(base, dtype=torch.bfloat16 if bf16 else torch.float32)
+    # A GPU computes a masked square faster than it would the parts.
+    model, tokenizer = load_base(
+        base, dtype=torch.bfloat16 if bf16 else torch.float32, attention="sdpa" if gpu else register()
+    )
     tokens = tokenize(rows, tokenizer)
     packs, too_long = make_packs(tokens, max_tokens=options.max_tokens, share=options.share)
     if not packs:
@@ -166,9 +174,12 @@ def _train(
         "styles": dict(Counter(f"{row.style} {row.budget}" for row in rows)),
     }
     if trainer.is_world_process_zero():
+        for settings in trainer.model.peft_config.values():
+            settings.base_model_name_or_path = base.name  # not where it lay on this machine
         trainer.model.save_pretrained(str(out / "adapter"))
         tokenizer.save_pretrained(str(out / "adapter"))
-        write_json(out / "adapter" / "prompt.json", {"style": rows[0].style, "budget": rows[0].budget})
+        (style, budget), _ = Counter((row.style, row.budget) for row in rows).most_common(1)[0]
+        write_json(out / "adapter" / "prompt.json", {"style": style, "budget": budget})
         if result["finished"]:
             write_card(out / "README.md", identity, result, running.command)
             write_json(out / "train.json", result)
@@ -222,8 +233,6 @@ def _trainer(
     tick: Tick,
 ) -> tuple[Any, Any]:
     """TRL's trainer over ready packs in their order."""
-    import os
-
     import torch
     from datasets import Dataset
     from torch.nn.functional import cross_entropy
@@ -310,7 +319,7 @@ def _trainer(
         model=model,
         args=args,
         train_dataset=Dataset.from_list([asdict(pack) for pack in packs]),
-        data_collator=lambda rows: collate([Pack(**row) for row in rows], pad),
+        data_collator=lambda rows: collate([Pack(**row) for row in rows], pad, sizes=not gpu),
         processing_class=tokenizer,
         peft_config=lora_config(options),
         callbacks=[log],
