@@ -11,8 +11,11 @@ Steps 3 and 4 choose on the others.
 2. Abstention: two logistic regressions whose probabilities are multiplied. Whether any tool could serve the request
    is learnt from the file's answerable and unanswerable requests (``fusion.KIND``, for encoders that know a document
    for no tool). Whether this pool has one is learnt from each answerable request over small pools, with the servers
-   of its tools and without, and over the whole: most installations have a few dozen tools, not ten thousand.
-3. Threshold: the probability under which at most ``--false-refusals`` of the answerable requests fall.
+   of its tools and without, and over the whole: most installations have a few dozen tools, not ten thousand. Beside
+   each request stands a terse one, its tool's name in words: agents ask like that, files of requests do not, and the
+   short ones in them are mostly those that nothing serves.
+3. Threshold: the probability under which at most ``--false-refusals`` of the answerable requests fall, and of their
+   terse forms, over the whole pool and over small ones, at most ``--terse-refusals`` each.
 4. Dynamic k: ``drop`` so that at most ``--lost`` of the first ``limit`` tools' hits are lost, ``tie`` so that answers
    are longer than ``limit`` in at most ``--longer`` of the requests.
 
@@ -32,6 +35,7 @@ import numpy.typing as npt
 
 from toolscout.index import fusion
 from toolscout.index.bm25 import Bm25Weights, Inverted, WordScores
+from toolscout.index.document import name_words
 from toolscout.index.names import id_hash
 from toolscout.index.search import Ask, SearchIndex
 from toolscout.index.vectors import lookup
@@ -86,6 +90,16 @@ def read_cases(index: SearchIndex, calls: Sequence[Call]) -> list[Case]:
         table = np.stack(columns, axis=1).astype(np.float64)
         cases.append(Case(call, ask, relevant, table, np.isin(rows, relevant)))
     return cases
+
+
+def terse(index: SearchIndex, cases: Sequence[Case]) -> list[Case]:
+    """The requests again, each said by the bare name of its gold tool."""
+    calls = []
+    for case in cases:
+        tool = index.get_tool(case.call.gold[0].tool_id)
+        if tool is not None and has_words(name_words(tool.name)):
+            calls.append(case.call.model_copy(update={"query": name_words(tool.name)}))
+    return read_cases(index, calls)
 
 
 def fit_signals(cases: Sequence[Case], steps: int = 300, rate: float = 0.3) -> Floats:
@@ -188,13 +202,16 @@ def fit(
     index: SearchIndex,
     learn: Sequence[Call],
     choose: Sequence[Call],
+    alike: Sequence[Call] = (),
     *,
     false_refusals: float,
+    terse_refusals: float,
     lost: float,
     longer: float,
     fitted: str,
 ) -> tuple[fusion.SearchParams, dict[str, object]]:
-    """All parameters, and a report on them. Weights are learnt from ``learn``, limits chosen on ``choose``."""
+    """All parameters, and a report on them. Weights are learnt from ``learn``, limits chosen on ``choose``; ``alike``
+    are requests for some tool, whichever, that sound as if they were none."""
     cases = read_cases(index, learn)
     answerable = [c for c in cases if len(c.relevant)]
     weights = fit_signals(answerable)
@@ -206,13 +223,21 @@ def fit(
     index.params = replace(index.params, signals=signals)
 
     random = np.random.default_rng(0)
-    shapes = [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in cases]
-    small = [pair for c in answerable for pair in small_pools(index, c, random)]
+
+    def shapes_of(some: Sequence[Case]) -> list[tuple[dict[str, float], bool]]:
+        return [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in some]
+
+    short = terse(index, answerable)
+    shapes = shapes_of([*cases, *short])
+    small = [pair for c in [*answerable, *short] for pair in small_pools(index, c, random)]
     knows_nothing = any(shape["nothing"] for shape, _ in shapes)
     whole = [(shape, label) for shape, label in shapes if label or not knows_nothing]
     balance = np.concatenate([_balanced(whole), _balanced(small)])
     shape_weights, bias = fit_abstention(*_table(whole + small, fusion.SHAPE), balance)
-    kind_weights, kind_bias = fit_abstention(*_table(shapes, fusion.KIND), _balanced(shapes), fusion.KIND)
+    # Where the pool lacks the tool, the request is still one for a tool.
+    kinds = shapes + [(shape, True) for shape, label in small if label]
+    kinds += [(shape, True) for shape, _ in shapes_of(read_cases(index, alike))]
+    kind_weights, kind_bias = fit_abstention(*_table(kinds, fusion.KIND), _balanced(kinds), fusion.KIND)
 
     def named(names: Sequence[str], values: Floats) -> dict[str, float]:
         return {name: round(float(value), 4) for name, value in zip(names, values, strict=True)}
@@ -232,9 +257,17 @@ def fit(
 
     chosen = cases if choose is learn else read_cases(index, choose)
     wanted = [c for c in chosen if len(c.relevant)]
-    chosen_shapes = [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in chosen]
-    chance, label = chances(chosen_shapes)
-    threshold = float(np.quantile(chance[label], false_refusals))
+    chosen_shapes = shapes_of(chosen)
+    chosen_short = shapes_of(terse(index, wanted))
+    few = [pair for pair in small if pair[1]]
+    threshold = min(
+        float(np.quantile(chance[label], share))
+        for share, (chance, label) in (
+            (false_refusals, chances(chosen_shapes)),
+            (terse_refusals, chances(chosen_short)),
+            (terse_refusals, chances(few)),
+        )
+    )
 
     ranked = [(index.rank(c.ask, None, 2 * _LIMIT), c) for c in wanted]
     gaps = [
@@ -262,7 +295,7 @@ def fit(
         return {
             "auroc": round(auroc(chance, label), 4),
             "false_refusals": round(float((chance[label] < threshold).mean()), 4),
-            "false_offers": round(float((chance[~label] >= threshold).mean()), 4),
+            "false_offers": round(float((chance[~label] >= threshold).mean()), 4) if not label.all() else 0.0,
         }
 
     report: dict[str, object] = {
@@ -275,6 +308,7 @@ def fit(
         "abstention_learnt": abstention(shapes),
         "abstention_small_pools": abstention(small),
         "abstention_chosen": abstention(chosen_shapes),
+        "terse_false_refusals": abstention(chosen_short)["false_refusals"],
         "dynamic_k": {"mean_length": round(float(np.mean(lengths)), 2), "recall": round(float(np.mean(held)), 4)},
     }
     return params, report
@@ -299,9 +333,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("home", type=Path, help="home folder whose index holds the pool")
     parser.add_argument("calls", type=Path, nargs="+", help="requests (.jsonl, .jsonl.gz), some unanswerable")
     parser.add_argument("--choose", type=Path, nargs="*", default=[], help="requests that limits are chosen on")
+    parser.add_argument("--alike", type=Path, nargs="*", default=[], help="requests for tools that sound like none")
     parser.add_argument("--encoder", default="default")
     parser.add_argument("--out", type=Path, required=True, help="search.json to write")
-    parser.add_argument("--false-refusals", type=float, default=0.03)
+    parser.add_argument("--false-refusals", type=float, default=0.02)
+    parser.add_argument("--terse-refusals", type=float, default=0.05)
     parser.add_argument("--lost", type=float, default=0.03)
     parser.add_argument("--longer", type=float, default=0.25)
     args = parser.parse_args(argv)
@@ -315,7 +351,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         index,
         calls,
         choose,
+        [call for path in args.alike for call in read_records(path, Call)],
         false_refusals=args.false_refusals,
+        terse_refusals=args.terse_refusals,
         lost=args.lost,
         longer=args.longer,
         fitted=f"{names}: {counts} requests over {len(index)} tools, by finetune/fit_search.py",

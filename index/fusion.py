@@ -39,7 +39,7 @@ exemplars push away those that have none (equivalent recall@1 0.30 instead of 0.
 
 SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name", "late")
 SHAPE = ("tool", "server", "coverage", "pool")
-KIND = ("tool", "nothing")
+KIND = ("tool", "server", "coverage", "nothing")
 
 
 FAVOUR = 0.15

@@ -86,7 +86,8 @@ if todo fit fit.json; then
   for file in "${servers[@]}"; do files+=(--servers "$file"); done
   rm -rf "$out/home"
   TOOLSCOUT_HOME=$out/home TOOLSCOUT_ENCODER=$encoder "$python" -m toolscout catalog import "${files[@]}"
-  "$python" -m toolscout.finetune.fit_search "$out/home" "$out/run/fit.jsonl.gz" --choose "${dev[@]}" --encoder "$encoder" \
+  "$python" -m toolscout.finetune.fit_search "$out/home" "$out/run/fit.jsonl.gz" --choose "${dev[@]}" \
+    --alike "$repo/finetune/data/answerable.jsonl" --encoder "$encoder" \
     --out "$encoder/search.json" > "$results/fit.json.part"
   keep fit.json
   rm -rf "$out/home"
