@@ -12,10 +12,11 @@ Steps 3 and 4 choose on the others.
    is learnt from the file's answerable and unanswerable requests (``fusion.KIND``, for encoders that know a document
    for no tool). Whether this pool has one is learnt from each answerable request over small pools, with the servers
    of its tools and without, and over the whole: most installations have a few dozen tools, not ten thousand. Beside
-   each request stands a terse one, its tool's name in words: agents ask like that, files of requests do not, and the
-   short ones in them are mostly those that nothing serves.
-3. Threshold: the probability under which at most ``--false-refusals`` of the answerable requests fall, and of their
-   terse forms, over the whole pool and over small ones, at most ``--terse-refusals`` each.
+   each request stand two terse ones, its tool's name and a few of its own words: agents and people ask like that, files
+   of requests do not, and the short ones in them are mostly those that nothing serves.
+3. Threshold: the probability that leaves at most ``--false-offers`` of the unanswerable requests an offer, unless more
+   than ``--false-refusals`` of the answerable ones would fall under it. Over small pools, the probability under which
+   ``--small-refusals`` of the answerable ones of step 2 fall, terse ones included.
 4. Dynamic k: ``drop`` so that at most ``--lost`` of the first ``limit`` tools' hits are lost, ``tie`` so that answers
    are longer than ``limit`` in at most ``--longer`` of the requests.
 
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +35,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from toolscout.finetune.augment import augment
 from toolscout.index import fusion
 from toolscout.index.bm25 import Bm25Weights, Inverted, WordScores
 from toolscout.index.document import name_words
@@ -93,12 +96,15 @@ def read_cases(index: SearchIndex, calls: Sequence[Call]) -> list[Case]:
 
 
 def terse(index: SearchIndex, cases: Sequence[Case]) -> list[Case]:
-    """The requests again, each said by the bare name of its gold tool."""
+    """The requests again, twice: by the bare name of their gold tool, and by three to six of their own words."""
     calls = []
     for case in cases:
         tool = index.get_tool(case.call.gold[0].tool_id)
-        if tool is not None and has_words(name_words(tool.name)):
-            calls.append(case.call.model_copy(update={"query": name_words(tool.name)}))
+        draw = random.Random(case.call.id)
+        words = augment(case.call.query, "keywords", draw).split()
+        for query in (name_words(tool.name) if tool else "", " ".join(words[: draw.randint(3, 6)])):
+            if has_words(query):
+                calls.append(case.call.model_copy(update={"query": query}))
     return read_cases(index, calls)
 
 
@@ -205,7 +211,8 @@ def fit(
     alike: Sequence[Call] = (),
     *,
     false_refusals: float,
-    terse_refusals: float,
+    false_offers: float,
+    small_refusals: float,
     lost: float,
     longer: float,
     fitted: str,
@@ -222,14 +229,14 @@ def fit(
     signals |= {"exemplar": signals["tool"], "name": NAME}
     index.params = replace(index.params, signals=signals)
 
-    random = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
 
     def shapes_of(some: Sequence[Case]) -> list[tuple[dict[str, float], bool]]:
         return [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in some]
 
     short = terse(index, answerable)
     shapes = shapes_of([*cases, *short])
-    small = [pair for c in [*answerable, *short] for pair in small_pools(index, c, random)]
+    small = [pair for c in [*answerable, *short] for pair in small_pools(index, c, rng)]
     knows_nothing = any(shape["nothing"] for shape, _ in shapes)
     whole = [(shape, label) for shape, label in shapes if label or not knows_nothing]
     balance = np.concatenate([_balanced(whole), _balanced(small)])
@@ -259,15 +266,14 @@ def fit(
     wanted = [c for c in chosen if len(c.relevant)]
     chosen_shapes = shapes_of(chosen)
     chosen_short = shapes_of(terse(index, wanted))
-    few = [pair for pair in small if pair[1]]
-    threshold = min(
-        float(np.quantile(chance[label], share))
-        for share, (chance, label) in (
-            (false_refusals, chances(chosen_shapes)),
-            (terse_refusals, chances(chosen_short)),
-            (terse_refusals, chances(few)),
-        )
-    )
+    chance, label = chances(chosen_shapes)
+    threshold = float(np.quantile(chance[label], false_refusals, method="lower"))
+    if not label.all():
+        # No higher than the offers ask for: who asks more tersely than the file does is refused first.
+        threshold = min(threshold, float(np.quantile(chance[~label], 1 - false_offers, method="higher")))
+
+    chance_few, label_few = chances(small)
+    small_threshold = min(threshold, float(np.quantile(chance_few[label_few], small_refusals, method="lower")))
 
     ranked = [(index.rank(c.ask, None, 2 * _LIMIT), c) for c in wanted]
     gaps = [
@@ -280,6 +286,7 @@ def fit(
     params = replace(
         fitted_shape,
         threshold=round(threshold, 4),
+        small_threshold=round(small_threshold, 4),
         drop=round(float(np.quantile(gaps, 1 - lost)), 4),
         tie=round(float(np.quantile(last, longer)), 4),
     )
@@ -292,10 +299,11 @@ def fit(
 
     def abstention(shapes: Sequence[tuple[dict[str, float], bool]]) -> dict[str, float]:
         chance, label = chances(shapes)
+        offered = np.array([fusion.offers(shape, p, params) for (shape, _), p in zip(shapes, chance, strict=True)])
         return {
             "auroc": round(auroc(chance, label), 4),
-            "false_refusals": round(float((chance[label] < threshold).mean()), 4),
-            "false_offers": round(float((chance[~label] >= threshold).mean()), 4) if not label.all() else 0.0,
+            "false_refusals": round(float((~offered[label]).mean()), 4),
+            "false_offers": round(float(offered[~label].mean()), 4) if not label.all() else 0.0,
         }
 
     report: dict[str, object] = {
@@ -336,8 +344,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--alike", type=Path, nargs="*", default=[], help="requests for tools that sound like none")
     parser.add_argument("--encoder", default="default")
     parser.add_argument("--out", type=Path, required=True, help="search.json to write")
-    parser.add_argument("--false-refusals", type=float, default=0.02)
-    parser.add_argument("--terse-refusals", type=float, default=0.05)
+    parser.add_argument("--false-refusals", type=float, default=0.03)
+    parser.add_argument("--false-offers", type=float, default=0.08)
+    parser.add_argument("--small-refusals", type=float, default=0.1)
     parser.add_argument("--lost", type=float, default=0.03)
     parser.add_argument("--longer", type=float, default=0.25)
     args = parser.parse_args(argv)
@@ -345,7 +354,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     index = SearchIndex.open(settings.index_dir, settings=settings, params=fusion.SearchParams())
     calls = [call for path in args.calls for call in read_records(path, Call)]
     choose = [call for path in args.choose for call in read_records(path, Call)] if args.choose else calls
-    names = ", ".join(path.name for path in [*args.calls, *args.choose])
+    names = ", ".join(path.name for path in [*args.calls, *args.alike, *args.choose])
     counts = f"{len(calls)} and {len(choose)}" if args.choose else f"{len(calls)}"
     params, report = fit(
         index,
@@ -353,7 +362,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         choose,
         [call for path in args.alike for call in read_records(path, Call)],
         false_refusals=args.false_refusals,
-        terse_refusals=args.terse_refusals,
+        false_offers=args.false_offers,
+        small_refusals=args.small_refusals,
         lost=args.lost,
         longer=args.longer,
         fitted=f"{names}: {counts} requests over {len(index)} tools, by finetune/fit_search.py",

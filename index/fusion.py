@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.errors import StorageError
+from toolscout.files import replace_file
 
 if TYPE_CHECKING:
     from toolscout.index.encoder import Encoder
@@ -39,7 +40,7 @@ exemplars push away those that have none (equivalent recall@1 0.30 instead of 0.
 
 SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name", "late")
 SHAPE = ("tool", "server", "coverage", "pool")
-KIND = ("tool", "server", "coverage", "nothing")
+KIND = ("tool", "nothing")
 
 
 FAVOUR = 0.15
@@ -70,6 +71,9 @@ class SearchParams:
     kind: dict[str, float] = field(default_factory=dict)
     kind_bias: float = 0.0
     threshold: float = 0.0
+    small_threshold: float = 0.0
+    """The threshold over fewer than ``SMALL_POOL`` tools: there a refusal hides a tool that is plainly there, and a
+    wrong offer costs little."""
     drop: float = 10.0
     tie: float = 0.0
     fitted: str = "not fitted"
@@ -108,7 +112,7 @@ def read_params(path: Path) -> SearchParams:
 
 def write_params(path: Path, params: SearchParams) -> None:
     """Write parameters as JSON."""
-    path.write_text(json.dumps(asdict(params), indent=2) + "\n", "utf-8")
+    replace_file(path, json.dumps(asdict(params), indent=2) + "\n")
 
 
 def fuse(signals: dict[str, Floats], params: SearchParams) -> Floats:
@@ -146,7 +150,10 @@ def shape(best: dict[str, float], coverage: float, pool: int, nothing: float) ->
     }
 
 
-UNSHARED_POOL = 1000
+SMALL_POOL = 1000
+"""Tools from which on a pool counts as large."""
+
+UNSHARED_POOL = SMALL_POOL
 """Tools from which on a request that shares no word with the best of them is taken for nonsense or for a language
 that neither pool nor encoder knows: the encoder still finds something near, and `probability` alone would believe it.
 Of 3,388 answerable requests over 11,363 tools (126 of them not in Latin script) none was like that, of 100
@@ -172,6 +179,12 @@ def probability(features: dict[str, float], params: SearchParams) -> float:
 def _logistic(bias: float, weights: dict[str, float], features: dict[str, float]) -> float:
     total = bias + sum(weight * features.get(name, 0.0) for name, weight in weights.items())
     return float(1.0 / (1.0 + np.exp(-np.clip(total, -40, 40))))
+
+
+def offers(features: dict[str, float], chance: float, params: SearchParams) -> bool:
+    """Whether a request of this probability is offered tools."""
+    small = features["pool"] < np.log1p(SMALL_POOL)
+    return chance >= (params.small_threshold if small else params.threshold)
 
 
 def cut(scores: Floats, limit: int, params: SearchParams) -> int:

@@ -292,7 +292,8 @@ class SearchIndex:
 
         Several requests share ``limit`` evenly, each gets one tool at least. With ``dynamic`` the answer is shorter
         when one tool stands clear of the rest, and up to twice ``limit`` long when scores are tied. ``exemplars`` is
-        how many worked calls each hit brings along. ``abstain=False`` offers the best even if nothing seems to fit.
+        how many worked calls each hit brings along. ``abstain=False`` offers the best even if nothing seems to fit, and
+        so do ``filters`` that name servers.
         Tools of the servers ``favour`` (ids, those that can be called at once) win over others about as good.
 
         Raises BadInput for an empty query, a limit out of range, or a filter that names nothing.
@@ -302,11 +303,15 @@ class SearchIndex:
             raise BadInput(f"limit is {limit}, but must be from 1 to {MAX_LIMIT}.")
         asks = self._asks(query, requests)
         allowed = self._allowed(filters)
+        # Who names the servers has chosen already; a refusal would only hide what they have.
+        abstain = abstain and not (filters and filters.servers)
         depth = max(2 * limit, NEAREST)
         favoured = self._of_servers(favour) if favour else None
         rankings = [self.rank(ask, allowed, depth, favoured) for ask in asks]
         best = max((r.probability for r in rankings), default=0.0)
-        fitting = [r for r in rankings if len(r.rows) and (not abstain or r.probability >= self.params.threshold)]
+        fitting = [
+            r for r in rankings if len(r.rows) and (not abstain or fusion.offers(r.shape, r.probability, self.params))
+        ]
         if not fitting:
             nearest = _share([(r, min(len(r.rows), NEAREST)) for r in rankings], NEAREST)
             return Answer([], True, best, self._hits(nearest, exemplars), _ms(started))
