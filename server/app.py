@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 # Registered by FastMCP for every server; Toolscout has none of these to offer, so it does not claim them.
 _UNUSED_METHODS = ("prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read")
 
-_LIST_WAITS_SECONDS = 1.0
+_LIST_WAITS_SECONDS = 2.5
 _LIST_TTL_MS = 60_000  # only the sentence on what stands behind the search ever changes
 
 _INPUTS = {"find_tools": contract.FIND_INPUT, "suggest_call": contract.SUGGEST_INPUT, "invoke": contract.INVOKE_INPUT}
