@@ -147,6 +147,7 @@ def shape(best: dict[str, float], coverage: float, pool: int, nothing: float) ->
         "coverage": coverage,
         "pool": float(np.log1p(pool)),
         "nothing": nothing,
+        "name": best.get("name", 0.0),
     }
 
 
@@ -182,7 +183,9 @@ def _logistic(bias: float, weights: dict[str, float], features: dict[str, float]
 
 
 def offers(features: dict[str, float], chance: float, params: SearchParams) -> bool:
-    """Whether a request of this probability is offered tools."""
+    """Whether a request of this probability is offered tools; one that spells the best tool's name always is."""
+    if features.get("name"):
+        return True
     small = features["pool"] < np.log1p(SMALL_POOL)
     return chance >= (params.small_threshold if small else params.threshold)
 
