@@ -25,7 +25,8 @@ _BLOCK = 128
 
 def quantise(tokens: Floats) -> Codes:
     """L2-normalised token vectors float32 [tokens, dim] as int8: one step is 1/127."""
-    return np.rint(tokens * 127.0).astype(np.int8)
+    codes: Codes = np.rint(tokens * 127.0).astype(np.int8)
+    return codes
 
 
 @dataclass(frozen=True)
