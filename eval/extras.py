@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from toolscout.errors import BadInput
 from toolscout.eval.metrics import recall_at
 from toolscout.eval.rows import Say, read_tools, silent
+from toolscout.index import fusion
 from toolscout.records import Call, JsonObject, Tool
 
 if TYPE_CHECKING:
@@ -150,11 +151,11 @@ def measure_structured(
         "both": {row.id: Question(row.query, requests[row.id]) for row in calls},
         "rewritten": {row.id: Question(_as_query(requests[row.id])) for row in calls},
     }
-    found: JsonObject = {"plain": _form(plain, [], index.params.threshold)}
+    found: JsonObject = {"plain": _form(plain, [], fusion.threshold_for(len(index), index.params))}
     for name, questions in forms.items():
         say(f"asking in structured form: {name}")
         asked = ask_all(index, calls, counter, say, questions)
-        found[name] = _form(asked, plain, index.params.threshold)
+        found[name] = _form(asked, plain, fusion.threshold_for(len(index), index.params))
     writers = sorted({row.by for row in structured.values()} - {""})
     return {"by": writers, "forms": found}
 

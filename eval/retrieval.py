@@ -23,6 +23,7 @@ from toolscout.eval.metrics import Judged, auroc, mean_scores, ranking_scores, s
 from toolscout.eval.refusal import refusal_report
 from toolscout.eval.rows import Say, grouped, lang_of, missing_gold, read_calls, read_tools, silent, split_of
 from toolscout.eval.tokens import TokenCounter, make_counter
+from toolscout.index import fusion
 from toolscout.records import Call, JsonObject, Server, ServerState
 from toolscout.settings import Settings
 
@@ -136,10 +137,13 @@ def measure_retrieval(
             say(f"asking {len(calls)} requests over {len(index)} tools")
             asked = ask_all(index, calls, counter, say)
             result = score(
-                asked, pool=len(index), threshold=round(index.params.threshold, 4), index_seconds=index_seconds
+                asked,
+                pool=len(index),
+                threshold=round(fusion.threshold_for(len(index), index.params), 4),
+                index_seconds=index_seconds,
             )
             result["rss_mb"] = resident_mb()
-            details = more_numbers(asked, index.params.threshold)
+            details = more_numbers(asked, fusion.threshold_for(len(index), index.params))
             notes = {"tokenizer": counter.name, "encoder": settings.encoder, "rank depth": str(RANK_DEPTH)}
             if cache is not None:
                 notes["index_seconds"] = "with cached embeddings"

@@ -139,7 +139,8 @@ def shape(best: dict[str, float], coverage: float, pool: int, nothing: float) ->
 
     The request's length is left out on purpose: unanswerable requests of test files are shorter than answerable ones,
     so it would look like the best feature, and refuse three of four terse real ones. Margins between the scores helped
-    the test file by two points of AUROC and made answers over a handful of tools erratic.
+    the test file by two points of AUROC and made answers over a handful of tools erratic. ``nothing`` brings some of
+    the length back in, since the encoder learnt it from such files: the fit sets terse requests against it.
     """
     return {
         "tool": best["tool"] + best.get("exemplar", 0.0),
@@ -157,8 +158,8 @@ SMALL_POOL = 1000
 UNSHARED_POOL = SMALL_POOL
 """Tools from which on a request that shares no word with the best of them is taken for nonsense or for a language
 that neither pool nor encoder knows: the encoder still finds something near, and `probability` alone would believe it.
-Of 3,388 answerable requests over 11,363 tools (126 of them not in Latin script) none was like that, of 100
-unanswerable ones six. Small pools hold too few words to say so."""
+With the untuned encoder none of 3,388 answerable requests over 11,363 tools (126 of them not in Latin script) was like
+that, of 100 unanswerable ones six; not counted again since. Small pools hold too few words to say so."""
 
 UNSHARED_PROBABILITY = 0.05
 UNSHARED_COSINE = 0.6
@@ -186,8 +187,12 @@ def offers(features: dict[str, float], chance: float, params: SearchParams) -> b
     """Whether a request of this probability is offered tools; one that spells the best tool's name always is."""
     if features.get("name"):
         return True
-    small = features["pool"] < np.log1p(SMALL_POOL)
-    return chance >= (params.small_threshold if small else params.threshold)
+    return chance >= threshold_for(float(np.expm1(features["pool"])), params)
+
+
+def threshold_for(pool: float, params: SearchParams) -> float:
+    """The probability under which a request over so many tools is refused."""
+    return params.small_threshold if pool < SMALL_POOL - 0.5 else params.threshold
 
 
 def cut(scores: Floats, limit: int, params: SearchParams) -> int:
