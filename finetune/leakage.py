@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from toolscout.errors import BadInput
 from toolscout.finetune.pairs import Pool, definition, same_text
-from toolscout.records import Call
+from toolscout.records import Call, Tool
 
 _HINT = "Take these rows out of the training files, or give the files of another split."
 
@@ -17,10 +17,18 @@ def unseen_gold(dev: Iterable[Call]) -> set[str]:
 
 
 def alike(pool: Pool, tool_ids: Iterable[str]) -> set[str]:
-    """The tools, and all that have the definition of one of them: unseen by name can be seen by definition."""
+    """The tools, and all that have the definition of one of them, or its name and description: unseen by name can be
+    seen by definition."""
     wanted = set(tool_ids)
-    definitions = {definition(pool.tools[t]) for t in wanted if t in pool.tools}
-    return wanted | {t.tool_id for t in pool.tools.values() if definition(t) in definitions}
+    marks = {mark for t in wanted if t in pool.tools for mark in _marks(pool.tools[t])}
+    return wanted | {t.tool_id for t in pool.tools.values() if not marks.isdisjoint(_marks(t))}
+
+
+def _marks(tool: Tool) -> tuple[str, ...]:
+    """What makes two tools the same tool."""
+    said = same_text(tool.description)
+    # Beside an empty description a name says too little.
+    return (definition(tool), f"{same_text(tool.name)}\n{said}") if said else (definition(tool),)
 
 
 def check_leakage(train: Sequence[Call], dev: Sequence[Call]) -> None:

@@ -30,10 +30,11 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.errors import BadInput, NotFound
+from toolscout.finetune.leakage import hold_out as hold_out_tools
 from toolscout.finetune.languages.parallel import LANGUAGES, Parallel, balance, collect, hold_out, order_of
 from toolscout.finetune.languages.vocabulary import learn_pieces, meanings, same_tokens, write_tokenizer
 from toolscout.finetune.model import model_hash
-from toolscout.finetune.pairs import read_pool
+from toolscout.finetune.pairs import read_calls, read_pool
 from toolscout.index.encoder import printable
 from toolscout.jsonl import write_records
 from toolscout.records import JsonObject
@@ -79,11 +80,14 @@ class Example:
     english: str
 
 
-def tool_documents(tools: Sequence[Path], seed: int = 0) -> list[str]:
-    """Texts of the files' tools in an order by seed, of those only that training may show."""
+def tool_documents(tools: Sequence[Path], dev: Sequence[Path] = (), seed: int = 0) -> list[str]:
+    """Texts of the files' tools in an order by seed, of those only that training may show.
+
+    ``dev`` are requests to measure with: what they hold out of training stays out here as well.
+    """
     if not tools:
         return []
-    pool = read_pool(tools)
+    pool = hold_out_tools(read_pool(tools), read_calls(dev))
     shown = pool.shown()
     return [printable(pool.text(t)) for t in random.Random(seed).sample(shown, len(shown))]
 

@@ -143,6 +143,12 @@ def languages(
         list[Path] | None,
         typer.Option(help="Files of tools whose vectors shall stay. Several may follow.", show_default=False),
     ] = None,
+    dev: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Requests to measure with: their unseen tools stay out. Several may follow.", show_default=False
+        ),
+    ] = None,
     only: Annotated[str, typer.Option(help="Languages, by commas.", show_default="all that are known")] = "",
     each: Annotated[int, typer.Option(min=1, help="Strings of a language of middling weight.")] = 8000,
     hold_out: Annotated[int, typer.Option(min=0, help="Strings of each language that only measure.")] = 200,
@@ -182,7 +188,7 @@ def languages(
     )
     if only:
         options = replace(options, languages=_names(only))
-    english = tool_documents(tools or [], seed=seed)
+    english = tool_documents(tools or [], dev or [], seed=seed)
     with progress("Training") as tick:
         result = distil(strings, base, out, english[:documents], options, english_texts=english, say=note, tick=tick)
     if as_json:
