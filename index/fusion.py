@@ -76,6 +76,8 @@ class SearchParams:
     wrong offer costs little."""
     drop: float = 10.0
     tie: float = 0.0
+    choice: dict[str, float] = field(default_factory=dict)
+    """What the choice among a few tools weighs (``chooser.TERMS``); ``none_at``: P(none) from which none is chosen."""
     fitted: str = "not fitted"
     """What the numbers were fitted on, by which command."""
 

@@ -15,7 +15,7 @@
 # LICENCE and LICENCE_FILE (for the encoder's card), EXPORT (more options of the export), MIN_COSINE and MAX_LOSS (what the export may cost).
 #
 #   OUT/run       the training run       OUT/encoder   the encoder's asset folder, with the model card
-#   OUT/results   small files: train.json, card.md, export.json, parity.json, fit.json, retrieval.json
+#   OUT/results   small files: train.json, card.md, export.json, parity.json, fit.json, choice.json, retrieval.json
 set -euo pipefail
 
 if [ $# -lt 6 ]; then
@@ -90,6 +90,9 @@ if todo fit fit.json; then
     --alike "$repo/finetune/data/answerable.jsonl" --encoder "$encoder" \
     --out "$encoder/search.json" > "$results/fit.json.part"
   keep fit.json
+  "$python" -m toolscout.finetune.fit_choice "$encoder" "$out/run/fit.jsonl.gz" --tools "${tools[@]}" \
+    --servers "${servers[@]}" --check "${dev[@]}" > "$results/choice.json.part"
+  keep choice.json
   rm -rf "$out/home"
 fi
 

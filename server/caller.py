@@ -1,15 +1,16 @@
 """``suggest_call``: from a task and candidate tools to a call that validates, or an honest statement of what lacks.
 
-Two phases over one prompt, so that the second finds the first one's computation in the model's cache:
+Two phases:
 
-1. which tool: the answer's start, ``{"name": "…``, constrained to the candidates' names and ``none``;
+1. which tool. A model behind an endpoint chooses itself: the answer's start, ``{"name": "…``, constrained to the
+   candidates' names and ``none``, over the same prompt as what follows. For a small one in process the encoder
+   chooses (``index.chooser``), or the search's order where there is one, and the prompt shows that tool alone;
 2. its arguments, constrained by that one tool's schema.
 
 Then the values are checked: what names a thing that the request does not name is taken out, what is required and
 absent is asked for once more, and the rest must validate against the tool's own schema.
 
-``confidence`` is P(tool), scaled over the candidates and ``none`` (and mixed with the search's order for a model
-known to choose worse than the search), times the geometric mean of the probabilities of
+``confidence`` is P(tool), scaled over the candidates and ``none``, times the geometric mean of the probabilities of
 the argument tokens. Endpoints without log-probabilities get 0.5 for "not known".
 """
 
@@ -18,9 +19,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolscout import prompt
 from toolscout.prompt import NONE, EarlierCall
@@ -28,11 +29,14 @@ from toolscout.records import Call, JsonObject, Tool
 from toolscout.schema import simplify_arguments
 from toolscout.server import constrain
 from toolscout.server.backends import Backend, ContextOverflow, Generation, make_backend
-from toolscout.server.choice import choice_probabilities, mean_probability, with_search
+from toolscout.server.choice import choice_probabilities, mean_probability
 from toolscout.server.grounding import Grounds, invented, is_placeholder, is_reference, references
 from toolscout.server.skeleton import extract, skeleton
 from toolscout.settings import Settings
 from toolscout.validation import Problem, validate
+
+if TYPE_CHECKING:
+    from toolscout.index.chooser import Chooser
 
 ENABLE_MODEL = (
     "No model is installed, so only what the task plainly states is filled in. "
@@ -132,10 +136,15 @@ class Caller:
     """Writes calls with the configured model, or without one says what is known. One per process; safe to share.
 
     :param backend: used instead of the configured one.
+    :param chooser: makes what chooses for a model that does not; by default with the configured encoder.
     """
 
-    def __init__(self, settings: Settings, *, backend: Backend | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, backend: Backend | None = None, chooser: Callable[[], Chooser] | None = None
+    ) -> None:
         self.settings = settings
+        self._make_chooser = chooser or self._own_chooser
+        self._chooser: Chooser | None = None
         self._backend = backend
         self._looked = backend is not None
         self._turn = asyncio.Lock()
@@ -162,12 +171,36 @@ class Caller:
             self._looked = False  # one may be pulled while this process lives
             return without_model(task, candidates)
         run = _Run(self.backend, self.settings, task, list(candidates), context)
+        if not self.backend.chooses and steps <= 1:
+            run.chosen = await asyncio.to_thread(self._choose, task, candidates)
         if not self.backend.prefills:
             return await run.suggest(max(steps, 1))
         # One task at a time in process: another one's prompt between the phases would push this one's out of the
         # cache, and it would have to be read again.
         async with self._turn:
             return await run.suggest(max(steps, 1))
+
+    def _choose(self, task: str, candidates: Sequence[Candidate]) -> list[float]:
+        """P(candidate) for each, then P(none of them)."""
+        scores = [c.score for c in candidates]
+        if len(set(scores)) > 1:
+            # The search has ranked them, and has found that the request is for one of them.
+            best = max(scores)
+            weights = [math.exp(_SEARCH_SCALE * (s - best)) for s in scores]
+            return [*(w / sum(weights) for w in weights), 0.0]
+        if self._chooser is None:
+            self._chooser = self._make_chooser()
+        odds = self._chooser.odds(task, [c.tool for c in candidates])
+        if odds[-1] < self._chooser.none_at:
+            rest = max(1 - odds[-1], 1e-9)
+            odds = [*(p / rest for p in odds[:-1]), 0.0]
+        return odds
+
+    def _own_chooser(self) -> Chooser:
+        from toolscout.index.chooser import Chooser
+        from toolscout.index.encoder import make_encoder
+
+        return Chooser(make_encoder(self.settings))
 
     async def close(self) -> None:
         """Unload the model."""
@@ -222,7 +255,8 @@ class _Run:
         self.backend = backend
         self.task, self.context = task, context
         self.tools = [c.tool for c in candidates]
-        self.scores = [c.score for c in candidates]
+        self.chosen: list[float] | None = None
+        """P(candidate) and P(none), where something else than the model chooses."""
         self.exemplars = [e for c in candidates for e in c.exemplars]
         self.budget = int((settings.model_context - _ANSWER_TOKENS) * _CHARS_PER_TOKEN)
         if backend.prefills:
@@ -241,7 +275,7 @@ class _Run:
         alternatives: list[str] = []
         reason = None
         for step in range(1, steps + 1):
-            choice = await self.choose()
+            choice = await self.choose() if self.chosen is None else self.take()
             if step == 1:
                 alternatives = choice.ranking
             if choice.tool is None:
@@ -283,7 +317,7 @@ class _Run:
         else:
             given = await self.ask(schema=constrain.choice_schema(options), max_tokens=128, top=_TOP)
             written = _name_in(given.text, options)
-        odds = with_search(choice_probabilities(given.tokens, options), self.ranked(names), self.backend.trust)
+        odds = choice_probabilities(given.tokens, options)
         best = max(options, key=lambda o: (odds.get(o, 0.0), o == written)) if odds else written
         if best == NONE and 0 < odds.get(NONE, 0.0) < self.backend.none_at:
             best = max(names, key=lambda n: odds.get(n, 0.0))
@@ -292,11 +326,17 @@ class _Run:
         rest = [by_name[n].tool_id for n in (ranking or names) if n != best]
         return _Choice(by_name.get(best), odds.get(best, 0.5), bool(odds), rest)
 
-    def ranked(self, names: Sequence[str]) -> list[str]:
-        """Labels in the search's order; none if the search did not rank them, as with tools that were named."""
-        if len(set(self.scores)) < 2:
-            return []
-        return [names[i] for i in sorted(range(len(names)), key=lambda i: -self.scores[i])]
+    def take(self) -> _Choice:
+        """The choice that was made; from here on the prompt shows the chosen tool alone."""
+        assert self.chosen is not None
+        *odds, none = self.chosen
+        order = sorted(range(len(odds)), key=lambda i: -odds[i])
+        rest = [self.tools[i].tool_id for i in order]
+        if none >= max(odds):
+            return _Choice(None, none, True, rest)
+        best = self.tools[order[0]]
+        self.tools = [best]
+        return _Choice(best, odds[order[0]], True, rest[1:])
 
     # -- phase 2: its arguments
 

@@ -50,19 +50,6 @@ def choice_probabilities(tokens: Sequence[Token], options: Sequence[str]) -> dic
     return {}
 
 
-def with_search(odds: dict[str, float], ranked: Sequence[str], trust: float) -> dict[str, float]:
-    """The model's probabilities mixed with the search's order, for models that choose worse than the search does.
-
-    :param ranked: the options that are tools, the search's first one first. What the model gives to no tool stays.
-    """
-    if trust >= 1 or not ranked:
-        return odds
-    weights = {name: (index + 1) ** -1.5 for index, name in enumerate(ranked)}
-    tools = sum(odds.get(name, 0.0) for name in ranked)
-    share = tools / sum(weights.values())
-    return {o: trust * p + (1 - trust) * share * weights[o] if o in weights else p for o, p in odds.items()}
-
-
 def mean_probability(tokens: Sequence[Token]) -> float:
     """Geometric mean of the tokens' probabilities, 0 to 1: comparable between long and short arguments."""
     logs = [max(t.logprob, -20.0) for t in tokens if t.text]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
 
     from toolscout.index.catalogue import Catalogue, Change
+    from toolscout.index.chooser import Chooser
     from toolscout.index.search import Answer, SearchIndex
     from toolscout.server.caller import Caller
     from toolscout.server.config import UpstreamConfig
@@ -151,8 +152,15 @@ class Engine:
         if self._caller is None:
             from toolscout.server.caller import Caller
 
-            self._caller = Caller(self.settings)
+            self._caller = Caller(self.settings, chooser=self._chooser)
         return self._caller
+
+    def _chooser(self) -> Chooser:
+        """What chooses among named tools for a small model: with the search's encoder, so that none is loaded twice."""
+        from toolscout.index.chooser import Chooser
+        from toolscout.index.encoder import make_encoder
+
+        return Chooser(self._index.encoder if self._index is not None else make_encoder(self.settings))
 
     async def loaded(self) -> None:
         """Wait until the index is open, and on a first start until the starter set is in it."""

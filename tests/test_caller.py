@@ -16,7 +16,7 @@ from toolscout.records import Call, GoldCall, Tool
 from toolscout.server.backends import ContextOverflow, Generation, Token
 from toolscout.server.backends.gguf import GgufBackend
 from toolscout.server.caller import ENABLE_MODEL, Caller, Candidate, without_model
-from toolscout.server.choice import choice_probabilities, mean_probability, with_search
+from toolscout.server.choice import choice_probabilities, mean_probability
 from toolscout.server.grounding import Grounds, invented, is_placeholder
 from toolscout.server.skeleton import extract, skeleton
 from toolscout.settings import Settings
@@ -45,7 +45,7 @@ class Scripted:
     """A model whose answers are written down: for what a real one cannot be made to do on command."""
 
     name = "scripted"
-    trust = 1.0
+    chooses = True
     none_at = 0.9
     style = "full"
     budget = 0
@@ -373,11 +373,74 @@ def test_probabilities_are_found_within_a_whole_answer() -> None:
     assert mean_probability([Token("x", math.log(0.25)), Token("y", 0.0)]) == pytest.approx(0.5)
 
 
-def test_a_model_of_little_trust_is_outvoted_by_the_search_but_not_on_none() -> None:
-    odds = {"a": 0.1, "b": 0.5, "none": 0.4}
-    mixed = with_search(odds, ["a", "b"], 0.3)
-    assert mixed["a"] > mixed["b"] and mixed["none"] == 0.4 and sum(mixed.values()) == pytest.approx(1.0)
-    assert with_search(odds, ["a", "b"], 1.0) == odds and with_search(odds, [], 0.3) == odds
+# -- what chooses when the model does not
+
+
+class Choosing:
+    """A chooser whose odds are written down."""
+
+    none_at = 0.7
+
+    def __init__(self, *odds: float) -> None:
+        self.given = list(odds)
+        self.asked: list[list[str]] = []
+
+    def odds(self, task: str, tools: Sequence[Tool]) -> list[float]:
+        self.asked.append([t.name for t in tools])
+        return self.given
+
+
+async def choose(model: Scripted, chooser: Choosing, rows: list[Candidate], steps: int = 1) -> Any:
+    model.chooses = False
+    caller = Caller(Settings(), backend=model, chooser=lambda: chooser)  # type: ignore[arg-type, return-value]
+    return await caller.suggest("Oslo weather for 3 days", rows, steps=steps)
+
+
+FILLED = '{"name": "get_weather_forecast", "arguments": {"days": 3, "city": "Oslo"}}'
+
+
+async def test_the_chosen_tool_stands_alone_in_the_prompt() -> None:
+    model, chooser = Scripted(FILLED), Choosing(0.1, 0.6, 0.3)
+    answer = await choose(model, chooser, [Candidate(NOW), Candidate(FORECAST)])
+    assert answer.calls[0].ready and answer.calls[0].arguments == {"days": 3, "city": "Oslo"}
+    assert answer.alternatives == ["acme/time_now"] and chooser.asked == [["time_now", "get_weather_forecast"]]
+    assert len(model.asked) == 1, "the model is not asked which"
+    shown = model.asked[0]["messages"][0]["content"]
+    assert "get_weather_forecast" in shown and "time_now" not in shown
+    # Below the limit of refusal the tools share what none had.
+    assert answer.calls[0].confidence == pytest.approx(0.5)
+
+
+async def test_none_is_chosen_from_its_limit_on() -> None:
+    for none, abstained in ((0.69, False), (0.7, True)):
+        chooser = Choosing((1 - none) * 0.4, (1 - none) * 0.6, none)
+        answer = await choose(Scripted(FILLED), chooser, [Candidate(NOW), Candidate(FORECAST)])
+        assert answer.abstained == abstained and bool(answer.reason) == abstained
+        assert answer.alternatives[0] == ("acme/get_weather_forecast" if abstained else "acme/time_now")
+
+
+async def test_the_searchs_order_decides_where_it_has_ranked() -> None:
+    chooser = Choosing()
+    answer = await choose(Scripted(FILLED), chooser, [Candidate(NOW, 0.4), Candidate(FORECAST, 0.9)])
+    assert answer.calls[0].tool_id == "acme/get_weather_forecast" and not chooser.asked
+
+
+async def test_in_a_plan_the_model_chooses_over_all_candidates() -> None:
+    model = Scripted('{"name": "get_weather_forecast"}', FILLED, '{"name": "none"}')
+    answer = await choose(model, Choosing(), [Candidate(NOW), Candidate(FORECAST)], steps=3)
+    assert [c.tool_id for c in answer.calls] == ["acme/get_weather_forecast"]
+    assert all("time_now" in asked["messages"][0]["content"] for asked in model.asked)
+
+
+async def test_the_shipped_encoder_chooses_among_named_tools() -> None:
+    model = Scripted(FILLED)
+    model.chooses = False
+    caller = Caller(Settings(), backend=model)
+    rows = [Candidate(NOW), Candidate(MAIL), Candidate(FORECAST), Candidate(ISSUE)]
+    answer = await caller.suggest("Will it rain in Oslo during the next 3 days?", rows)
+    assert answer.calls[0].tool_id == "acme/get_weather_forecast"
+    nothing = await caller.suggest("tell my grandmother that I love her cooking, she never uses a phone", rows)
+    assert nothing.abstained and "None of the candidate tools" in nothing.reason
 
 
 # -- a real model

@@ -46,6 +46,9 @@ class Settings(BaseSettings):
     model_context: int = 4096
     model_threads: int = 0
     """Threads of the in-process model; 0 means the number of cores."""
+    model_chooses: bool | None = None
+    """Whether the model chooses among the candidates. By default an endpoint's does, and for one in process the encoder
+    chooses: among ten tools it is right more often than a model of that size, and the prompt is a tenth as long."""
 
     max_upstreams: int = 16
     """Most upstream processes alive at once; the least recently used idle one is stopped."""

@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.errors import BadInput, NotFound
-from toolscout.finetune.leakage import hold_out as hold_out_tools
 from toolscout.finetune.languages.parallel import LANGUAGES, Parallel, balance, collect, hold_out, order_of
 from toolscout.finetune.languages.vocabulary import learn_pieces, meanings, same_tokens, write_tokenizer
+from toolscout.finetune.leakage import hold_out as hold_out_tools
 from toolscout.finetune.model import model_hash
 from toolscout.finetune.pairs import read_calls, read_pool
 from toolscout.index.encoder import printable

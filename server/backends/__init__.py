@@ -21,9 +21,11 @@ def make_backend(settings: Settings) -> Backend | None:
     if settings.model_url:
         from toolscout.server.backends.openai import OpenAIBackend
 
-        return OpenAIBackend(
+        backend = OpenAIBackend(
             settings.model_url, model=settings.model, key=settings.model_key, timeout=settings.model_timeout
         )
+        backend.chooses = settings.model_chooses is not False
+        return backend
     from toolscout.server.models import KNOWN, ModelStore
 
     model = ModelStore(settings).resolve()
@@ -42,7 +44,7 @@ def make_backend(settings: Settings) -> Backend | None:
         context=settings.model_context,
         threads=settings.model_threads,
         lora=lora,
-        trust=known.trust if known else float(tuned.get("trust", 1.0)),
+        chooses=bool(settings.model_chooses),
         none_at=known.none_at if known else float(tuned.get("none_at", 0.5)),
         style="compact" if tuned.get("style") == "compact" else "full",
         budget=int(tuned.get("budget", 0)),

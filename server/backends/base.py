@@ -51,10 +51,10 @@ class Backend(Protocol):
     prefills: bool
     """True if ``prefix`` and ``grammar`` are honoured; else ``schema`` is what constrains the answer."""
 
-    trust: float
-    """How far its choice of tool goes before the search's order: 1 wholly, 0 not at all."""
+    chooses: bool
+    """True if it chooses among the candidates itself; else the encoder does, and it is shown the chosen tool alone."""
     none_at: float
-    """P(none) from which it is believed that no candidate fits."""
+    """P(none) from which it is believed, where it chooses, that no candidate fits."""
     style: Style
     """The rendering of tools that it was trained on."""
     budget: int

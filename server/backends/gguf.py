@@ -33,7 +33,7 @@ class GgufBackend:
         context: int = 4096,
         threads: int = 0,
         lora: Path | None = None,
-        trust: float = 1.0,
+        chooses: bool = False,
         none_at: float = 0.5,
         style: Style = "full",
         budget: int = 0,
@@ -43,7 +43,7 @@ class GgufBackend:
         self.context = context
         self.threads = threads
         self.lora = lora
-        self.trust = trust
+        self.chooses = chooses
         self.none_at = none_at
         self.style: Style = style
         self.budget = budget

@@ -63,7 +63,7 @@ class OpenAIBackend:
     """One endpoint. ``url`` is its base (``http://host:8000/v1``); without ``model`` the first one listed is used."""
 
     prefills = False
-    trust = 1.0
+    chooses = True
     none_at = 0.5
     style: Style = "full"
     budget = 0
