@@ -82,6 +82,31 @@ def test_every_kind_is_in_every_language(kind: str) -> None:
     assert {row["lang"] for row in ROWS["unanswerable"] if row["kind"] == kind} == LANGUAGES
 
 
+FORMS = {"plain", "detailed", "terse", "foreign"}
+
+
+def test_neither_form_nor_language_tells_what_no_tool_serves() -> None:
+    """Requests for tools and requests for none, in the same forms: long and terse, English and not."""
+    asked = {
+        name: [row for _, row in read_objects(FOLDER / f"{name}.jsonl")] for name in ("requests", "unanswerable_forms")
+    }
+    assert len(asked["requests"]) >= 4500 and len(asked["unanswerable_forms"]) >= 500
+    for name, rows in asked.items():
+        assert all(bool(row["gold"]) == (name == "requests") for row in rows)
+        assert {row["kind"] for row in rows} == FORMS | ({"chatty"} if name == "requests" else set())
+        for row in rows:
+            words = len(row["query"].split())
+            assert (row["lang"] != "en") == (row["kind"] == "foreign"), row["id"]
+            assert row["kind"] != "terse" or words <= 12, row["id"]
+            assert row["kind"] != "detailed" or words >= 12, row["id"]
+        assert len({row["lang"] for row in rows}) >= 15
+    everything = [row for rows in [*asked.values(), ALL] for row in rows]
+    assert max(Counter(row["id"] for row in everything).values()) == 1
+    assert max(Counter(same_text(row["query"]) for row in everything).values()) == 1
+    tools = Counter(row["gold"][0]["tool_id"] for row in asked["requests"])
+    assert max(tools.values()) == 2 and len(tools) >= 2300
+
+
 def test_length_tells_nothing() -> None:
     """Both files have requests of a few words and of several sentences, and much the same median."""
     words = {name: sorted(len(row["query"].split()) for row in rows) for name, rows in ROWS.items()}
