@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from toolscout.errors import BadInput
-from toolscout.finetune.pairs import Pool, definition, same_text
+from toolscout.finetune.pairs import Pool, definition, read_calls, read_pool, same_text
 from toolscout.records import Call, Tool
 
 _HINT = "Take these rows out of the training files, or give the files of another split."
@@ -53,3 +57,36 @@ def hold_out(pool: Pool, dev: Iterable[Call]) -> Pool:
     """The pool with the dev rows' unseen tools held out, and every tool of the pool that is defined like one of them
     or like a tool that is held out already."""
     return pool.without(alike(pool, unseen_gold(dev) | pool.held_out))
+
+
+def marks(dev: Sequence[Call], pool: Pool) -> dict[str, list[str]]:
+    """Hashes of the dev requests and of the ids of its unseen gold tools (and of tools alike in ``pool``): what a
+    repository can hold to check its own training files, without holding the dev rows."""
+    return {
+        "requests": sorted({_mark(same_text(call.query)) for call in dev} - {_mark("")}),
+        "tools": sorted(_mark(tool_id) for tool_id in alike(pool, unseen_gold(dev))),
+    }
+
+
+def marked(calls: Iterable[Call], known: dict[str, list[str]]) -> list[str]:
+    """Ids of the calls that ask what a marked request asks or show a marked tool."""
+    requests, tools = set(known["requests"]), set(known["tools"])
+    return [
+        call.id
+        for call in calls
+        if _mark(same_text(call.query)) in requests or any(_mark(t) in tools for t in call.relevant_ids())
+    ]
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """``python -m toolscout.finetune.leakage DEV TOOLS...``: print the marks as JSON."""
+    dev, *tools = (Path(a) for a in (sys.argv[1:] if argv is None else argv))
+    print(json.dumps(marks(read_calls([dev]), read_pool(tools)), indent=0))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from toolscout.finetune import pairs
-from toolscout.finetune.pairs import same_text
+from toolscout.finetune.leakage import marked, marks
+from toolscout.finetune.pairs import Pool, same_text
 from toolscout.index.words import has_words
 from toolscout.jsonl import read_objects, read_records
-from toolscout.records import Call
+from toolscout.records import Call, GoldCall, Tool
 
 FOLDER = Path(pairs.__file__).resolve().parent / "data"
 FILES = {name: FOLDER / f"{name}.jsonl" for name in ("unanswerable", "answerable")}
@@ -105,6 +107,23 @@ def test_neither_form_nor_language_tells_what_no_tool_serves() -> None:
     assert max(Counter(same_text(row["query"]) for row in everything).values()) == 1
     tools = Counter(row["gold"][0]["tool_id"] for row in asked["requests"])
     assert max(tools.values()) == 2 and len(tools) >= 2300
+
+
+def test_no_file_of_ours_holds_what_dev_measures_with(tmp_path: Path) -> None:
+    """By hashes: the development set itself is not in the repository (`python -m toolscout.finetune.leakage`)."""
+    known = json.loads((Path(__file__).parent / "dev_marks.json").read_text("utf-8"))
+    assert len(known["requests"]) >= 390 and len(known["tools"]) >= 196
+    for file in FOLDER.glob("*.jsonl"):
+        assert marked(read_records(file, Call), known) == [], file.name
+    dev = [Call(id="d", query="Ping the API!", gold=[GoldCall(tool_id="s/ping")], split="unseen_tool")]
+    pool = Pool({t: Tool(tool_id=t, server_id=t[0], name="ping", description="Pings.") for t in ("s/ping", "t/ping")})
+    found = marks(dev, pool)
+    leaks = [
+        Call(id="same", query="ping the api", gold=[GoldCall(tool_id="x/y")]),
+        Call(id="alike", query="is it up?", gold=[GoldCall(tool_id="t/ping")]),
+        Call(id="fine", query="is it up?", gold=[GoldCall(tool_id="x/y")]),
+    ]
+    assert marked(leaks, found) == ["same", "alike"]
 
 
 def test_length_tells_nothing() -> None:
