@@ -1,0 +1,1 @@
+"""Installing packages without running anything of them: npm with scripts off, wheels only from PyPI."""

@@ -1,0 +1,188 @@
+"""One confined process: its pipes, bounded; its memory, watched; its end, certain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from toolscout.crawler.limits import MIB, Limits
+from toolscout.crawler.sandbox import Job, Sandbox
+
+_STDERR_HEAD = 16 * 1024
+_STDERR_TAIL = 48 * 1024
+_WATCH_EVERY = 0.25
+_KILL_GRACE = 3.0
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Stderr:
+    """What a process said on stderr: beginning and end, bounded."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Append; the middle is what gets lost."""
+        room = _STDERR_HEAD - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:] if room > 0 else data
+        if len(self._tail) > 2 * _STDERR_TAIL:
+            del self._tail[:-_STDERR_TAIL]
+
+    @property
+    def text(self) -> str:
+        """All that is kept."""
+        return (bytes(self._head) + bytes(self._tail)).decode("utf-8", "replace")
+
+
+class Running:
+    """A process in a sandbox. Made by `start`; always ended with `stop`.
+
+    ``broken`` says which limit it broke, if any: it has been killed for it.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, sandbox: Sandbox, job: Job) -> None:
+        self.stderr = Stderr()
+        self.broken: str | None = None
+        self.peak = 0
+        """Most private memory seen, in bytes."""
+        self.noise = bytearray()
+        """The first of what it printed on stdout that was no JSON-RPC."""
+        self._process = process
+        self._sandbox = sandbox
+        self._job = job
+        self._printed = 0
+        self._tasks = [asyncio.create_task(self._read_stderr()), asyncio.create_task(self._watch(job.limits))]
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, None while it runs. The sandbox reports a signal as 128 plus its number."""
+        return self._process.returncode
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The lines of stdout, without their ends, until it closes."""
+        assert self._process.stdout is not None
+        rest = bytearray()
+        while data := await self._process.stdout.read(1 << 16):
+            self._printed += len(data)
+            if self._printed > self._job.limits.output * MIB:
+                self._break(f"it printed more than {self._job.limits.output} MiB")
+                return
+            rest += data
+            if b"\n" in data:
+                *whole, last = bytes(rest).split(b"\n")
+                rest = bytearray(last)
+                for line in whole:
+                    yield line
+        if rest:
+            yield bytes(rest)
+
+    async def write(self, data: bytes) -> bool:
+        """Send; False when it does not listen any more."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data)
+            await self._process.stdin.drain()
+        except (OSError, RuntimeError):
+            return False
+        return True
+
+    async def exited(self, seconds: float) -> bool:
+        """Whether it has exited by then."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(self._process.wait())), seconds)
+        return self._process.returncode is not None
+
+    async def stop(self) -> None:
+        """Kill it and all it has started; returns when they are gone. There is nothing in it to be saved."""
+        self._kill()
+        await self.exited(_KILL_GRACE)
+        # Children hold stderr open: its end says that they are gone, too.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._tasks[0]), _KILL_GRACE)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        transport = getattr(self._process, "_transport", None)
+        if transport is not None:
+            transport.close()
+
+    def _break(self, reason: str) -> None:
+        self.broken = self.broken or reason
+        self._kill()
+
+    def _kill(self) -> None:
+        pids = [] if self._sandbox.own_pids else descendants(self._process.pid)
+        if self._process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if not self._sandbox.own_pids and os.geteuid() == 0:
+            pids += of_user(self._sandbox.uid(self._job.slot))
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    async def _read_stderr(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(1 << 16):
+            self.stderr.add(data)
+
+    async def _watch(self, limits: Limits) -> None:
+        while self._process.returncode is None:
+            used = sum(private_memory(pid) for pid in descendants(self._process.pid))
+            self.peak = max(self.peak, used)
+            if used > limits.memory * MIB:
+                self._break(f"it used more than {limits.memory} MiB of memory")
+                return
+            await asyncio.sleep(_WATCH_EVERY)
+
+
+async def start(sandbox: Sandbox, job: Job) -> Running:
+    """Start a job. Raises OSError when the sandbox's own program is missing."""
+    process = await asyncio.create_subprocess_exec(
+        *sandbox.command(job),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={},
+        cwd="/",
+        start_new_session=True,
+    )
+    return Running(process, sandbox, job)
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all below it, as far as /proc tells."""
+    found, queue = [], [pid]
+    while queue:
+        pid = queue.pop()
+        found.append(pid)
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with contextlib.suppress(OSError):
+                    queue += map(int, (task / "children").read_text().split())
+    return found
+
+
+def private_memory(pid: int) -> int:
+    """Bytes of memory that a process shares with none; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        return max(int(fields[1]) - int(fields[2]), 0) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def of_user(uid: int) -> list[int]:
+    """All processes of a user."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if entry.name.isdigit() and entry.stat().st_uid == uid:
+                found.append(int(entry.name))
+    return found
