@@ -170,10 +170,11 @@ class Caller:
         if self.backend is None:
             self._looked = False  # one may be pulled while this process lives
             return without_model(task, candidates)
+        await self.backend.prepare()
         run = _Run(self.backend, self.settings, task, list(candidates), context)
         if not self.backend.chooses and steps <= 1:
             run.chosen = await asyncio.to_thread(self._choose, task, candidates)
-        if not self.backend.prefills:
+        if not self.backend.queues:
             return await run.suggest(max(steps, 1))
         # One task at a time in process: another one's prompt between the phases would push this one's out of the
         # cache, and it would have to be read again.
@@ -259,7 +260,7 @@ class _Run:
         """P(candidate) and P(none), where something else than the model chooses."""
         self.exemplars = [e for c in candidates for e in c.exemplars]
         self.budget = int((settings.model_context - _ANSWER_TOKENS) * _CHARS_PER_TOKEN)
-        if backend.prefills:
+        if backend.budget or backend.queues:
             self.budget = min(self.budget, backend.budget or prompt.DEFAULT_BUDGET)
         else:
             self.budget = max(self.budget, 4 * prompt.DEFAULT_BUDGET)
@@ -399,7 +400,8 @@ class _Run:
         if self.backend.prefills:
             start = f'{{"name": {prompt.dumps(label)}, "arguments":'
             grammar = constrain.arguments_grammar(tool.input_schema, references=refs)
-            given = await self.ask(more, prefix=start, grammar=grammar, max_tokens=_LOCAL_ANSWER_TOKENS)
+            most = _LOCAL_ANSWER_TOKENS if self.backend.queues else _ANSWER_TOKENS
+            given = await self.ask(more, prefix=start, grammar=grammar, max_tokens=most)
             return Generation(
                 start + given.text, given.tokens, given.complete, given.prompt_tokens, given.cached_tokens
             )

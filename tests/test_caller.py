@@ -52,7 +52,7 @@ class Scripted:
 
     def __init__(self, *answers: str | Exception, prefills: bool = False) -> None:
         self.answers = list(answers)
-        self.prefills = prefills
+        self.prefills = self.queues = prefills
         self.asked: list[dict[str, Any]] = []
         self.tokens: tuple[Token, ...] = ()
 
@@ -62,6 +62,9 @@ class Scripted:
         if isinstance(answer, Exception):
             raise answer
         return Generation(answer, self.tokens, complete=not answer.endswith("…"))
+
+    async def prepare(self) -> None:
+        pass
 
     async def close(self) -> None:
         pass

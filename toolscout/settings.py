@@ -41,6 +41,10 @@ class Settings(BaseSettings):
     model_url: str = ""
     """Base URL of an OpenAI-compatible chat endpoint (vLLM, Ollama, llama.cpp server, OpenAI). Wins over local."""
 
+    model_prompt: str = ""
+    """How the model wants to be asked, where neither its files nor its served name say so: the folder or JSON file of
+    its training, or ``style=compact,budget=4000``."""
+
     model_key: str = Field(default="", repr=False)
     model_timeout: float = 60.0
     model_context: int = 4096

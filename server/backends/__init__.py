@@ -8,6 +8,7 @@ from pathlib import Path
 
 from toolscout.records import JsonObject
 from toolscout.server.backends.base import Backend, ContextOverflow, Generation, Messages, Token
+from toolscout.server.backends.tuning import from_json, setting_tuning
 from toolscout.settings import Settings
 
 __all__ = ["Backend", "ContextOverflow", "Generation", "Messages", "Token", "make_backend"]
@@ -21,11 +22,14 @@ def make_backend(settings: Settings) -> Backend | None:
     if settings.model_url:
         from toolscout.server.backends.openai import OpenAIBackend
 
-        backend = OpenAIBackend(
-            settings.model_url, model=settings.model, key=settings.model_key, timeout=settings.model_timeout
+        return OpenAIBackend(
+            settings.model_url,
+            model=settings.model,
+            key=settings.model_key,
+            timeout=settings.model_timeout,
+            tuning=setting_tuning(settings.model_prompt),
+            chooses=settings.model_chooses,
         )
-        backend.chooses = settings.model_chooses is not False
-        return backend
     from toolscout.server.models import KNOWN, ModelStore
 
     model = ModelStore(settings).resolve()
@@ -34,20 +38,21 @@ def make_backend(settings: Settings) -> Backend | None:
     from toolscout.server.backends.gguf import GgufBackend
 
     known = KNOWN.get(model.name)
-    tuned = tuning(model.path)
+    beside = tuning(model.path)
     path, lora = model.path, None
-    if tuned.get("base"):
-        path, lora = ModelStore(settings).get(str(tuned["base"])).path, model.path
+    if beside.get("base"):
+        path, lora = ModelStore(settings).get(str(beside["base"])).path, model.path
+    tuned = setting_tuning(settings.model_prompt) or from_json(beside)
     return GgufBackend(
         path,
         name=model.name,
         context=settings.model_context,
         threads=settings.model_threads,
         lora=lora,
-        chooses=bool(settings.model_chooses),
-        none_at=known.none_at if known else float(tuned.get("none_at", 0.5)),
-        style="compact" if tuned.get("style") == "compact" else "full",
-        budget=int(tuned.get("budget", 0)),
+        chooses=bool(tuned.chooses if settings.model_chooses is None else settings.model_chooses),
+        none_at=known.none_at if known else tuned.none_at,
+        style=tuned.style,
+        budget=tuned.budget,
     )
 
 

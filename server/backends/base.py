@@ -50,6 +50,8 @@ class Backend(Protocol):
     """What is shown as the model's name."""
     prefills: bool
     """True if ``prefix`` and ``grammar`` are honoured; else ``schema`` is what constrains the answer."""
+    queues: bool
+    """True if it answers one request at a time, with one cached prompt: a task then keeps its turn to the end."""
 
     chooses: bool
     """True if it chooses among the candidates itself; else the encoder does, and it is shown the chosen tool alone."""
@@ -59,6 +61,13 @@ class Backend(Protocol):
     """The rendering of tools that it was trained on."""
     budget: int
     """Most characters of a prompt that it was trained on; 0: as many as its context takes."""
+
+    async def prepare(self) -> None:
+        """Find out what is only known by asking, ``prefills``, ``style`` and ``budget`` among it; later calls are free.
+
+        To be awaited before a prompt is rendered. :raises ModelError: the model is missing or unreachable.
+        """
+        ...
 
     async def generate(
         self,

@@ -24,6 +24,7 @@ class GgufBackend:
     """One GGUF file. ``context`` in tokens; ``threads`` 0 means one per free core; ``lora`` is a GGUF adapter."""
 
     prefills = True
+    queues = True
 
     def __init__(
         self,
@@ -49,6 +50,9 @@ class GgufBackend:
         self.budget = budget
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolscout-model")
         self._server: Any = None
+
+    async def prepare(self) -> None:
+        """All is known from the start; the model is loaded at the first request."""
 
     async def generate(
         self,

@@ -4,6 +4,11 @@ What an endpoint can do is found out by asking, once: a constraint it silently i
 probe checks that the answer obeys. In this order: ``response_format: json_schema`` (OpenAI, llama.cpp, Ollama, vLLM),
 ``structured_outputs`` (vLLM of late; its older ``guided_json`` is ignored without a word by current versions),
 ``response_format: json_object``, and plain text.
+
+vLLM can do better, and is asked first whether it does: go on from an answer's beginning, under the same grammar as
+the model in process. A JSON Schema forces the schema's order of members there, so that a model that has passed an
+optional argument over cannot come back to it; it lets an untuned model spend half its tokens on line breaks; and the
+answer's fixed beginning is written token by token.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from toolscout.errors import BadInput, ModelError
 from toolscout.prompt import Style
 from toolscout.records import JsonObject
 from toolscout.server.backends.base import ContextOverflow, Generation, Messages, Token
+from toolscout.server.backends.tuning import Tuning, bare_name, tuning_of_name
 from toolscout.server.constrain import parse_answer
 
 if TYPE_CHECKING:
@@ -49,6 +55,7 @@ _MODES: dict[str, Callable[[JsonObject], JsonObject]] = {
     "json_object": _json_object,
     "text": _text,
 }
+_PREFILL: JsonObject = {"add_generation_prompt": False, "continue_final_message": True}
 # The request asks for one thing and the schema allows only another: an answer that obeys proves the constraint.
 _PROBE: Messages = [{"role": "user", "content": 'Answer with the JSON object {"colour": "red"} and nothing else.'}]
 _PROBE_SCHEMA: JsonObject = {
@@ -57,25 +64,46 @@ _PROBE_SCHEMA: JsonObject = {
     "required": ["toolscout_probe"],
     "additionalProperties": False,
 }
+_PROBE_PREFIX = '{"toolscout_probe":'
+_PROBE_GRAMMAR = r'root ::= " \"q7\"}"'
 
 
 class OpenAIBackend:
-    """One endpoint. ``url`` is its base (``http://host:8000/v1``); without ``model`` the first one listed is used."""
+    """One endpoint. ``url`` is its base (``http://host:8000/v1``).
+
+    Without ``model`` it is the first one listed that says how it wants to be asked, else the first one.
+
+    :param tuning: how it wants to be asked; by default what its name says (:mod:`toolscout.server.backends.tuning`).
+    :param chooses: see :class:`~toolscout.server.backends.base.Backend`; by default what the tuning says, else true.
+    """
 
     prefills = False
+    queues = False
     chooses = True
     none_at = 0.5
     style: Style = "full"
     budget = 0
 
-    def __init__(self, url: str, *, model: str = "", key: str = "", timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str = "",
+        key: str = "",
+        timeout: float = 60.0,
+        tuning: Tuning | None = None,
+        chooses: bool | None = None,
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise BadInput(f"{url} is not the address of a model endpoint.", "It looks like http://localhost:8000/v1")
         self.url = url.rstrip("/").removesuffix("/chat/completions")
-        self.model = model
-        self.name = model or f"{parts.netloc}"
+        self.model = ""
+        self.name = parts.netloc
         self.timeout = timeout
+        self._tuning = tuning
+        self._chooses = chooses
+        self._use(model)
         self.mode = ""
         self._key = key
         self._logprobs = True
@@ -94,18 +122,26 @@ class OpenAIBackend:
         max_tokens: int = 512,
         top: int = 0,
     ) -> Generation:
-        """See :class:`~toolscout.server.backends.base.Backend`; ``prefix`` and ``grammar`` are not used."""
+        """See :class:`~toolscout.server.backends.base.Backend`; ``schema`` is not used where ``prefills`` is true."""
         await self.probe()
+        if self.prefills and (grammar or prefix):
+            return await self._continue(messages, prefix, grammar, max_tokens, top)
         form = _MODES[self.mode](schema) if schema is not None else {}
         return await self._chat(messages, form, max_tokens, top)
+
+    async def prepare(self) -> None:
+        """Which model it is, and how it can be constrained."""
+        await self.probe()
 
     async def probe(self) -> str:
         """Which of the ways to constrain this endpoint obeys; asked once, then remembered."""
         async with self._probing:
             if self.mode:
                 return self.mode
-            if not self.model:
-                await self._choose_model()
+            if await self._look() and await self._obeys_grammars():
+                self.prefills = True
+                self.mode = "grammar"
+                return self.mode
             for mode in ("json_schema", "structured_outputs", "json_object"):
                 try:
                     given = await self._chat(_PROBE, _MODES[mode](_PROBE_SCHEMA), 32, 0)
@@ -124,13 +160,48 @@ class OpenAIBackend:
             await self._client.aclose()
             self._client = None
 
-    async def _choose_model(self) -> None:
-        listed = await self._request("GET", "/models", None)
-        rows = listed.get("data") if isinstance(listed.get("data"), list) else []
-        ids = [r["id"] for r in rows or () if isinstance(r, dict) and isinstance(r.get("id"), str)]
-        if not ids:
-            raise ModelError(f"{self.url} lists no model.", "Name one: set TOOLSCOUT_MODEL.")
-        self.model = self.name = ids[0]
+    async def _look(self) -> bool:
+        """Look at the list of models, and take one if none was named. True if the endpoint says that it is vLLM."""
+        try:
+            listed = (await self._request("GET", "/models", None)).get("data")
+        except _Unreachable:
+            raise
+        except ModelError:
+            if not self.model:
+                raise
+            return False  # some endpoints list nothing, and a key may be good for one model only
+        rows = [r for r in listed if isinstance(r, dict)] if isinstance(listed, list) else []
+        ids = [r["id"] for r in rows if isinstance(r.get("id"), str)]
+        if not self.model:
+            if not ids:
+                raise ModelError(f"{self.url} lists no model.", "Name one: set TOOLSCOUT_MODEL.")
+            self._use(next((i for i in ids if tuning_of_name(i)), ids[0]))
+        elif self.model not in ids:
+            # Named without what it says about asking: one and the same model.
+            self._use(next((i for i in ids if tuning_of_name(i) and bare_name(i) == self.model), self.model))
+        return any(r.get("owned_by") == "vllm" for r in rows)
+
+    def _use(self, model: str) -> None:
+        self.model, self.name = model, bare_name(model) or self.name
+        tuning = self._tuning or tuning_of_name(model) or Tuning()
+        self.style, self.budget, self.none_at = tuning.style, tuning.budget, tuning.none_at
+        chooses = tuning.chooses if self._chooses is None else self._chooses
+        self.chooses = chooses is not False
+
+    async def _obeys_grammars(self) -> bool:
+        try:
+            given = await self._continue(_PROBE, _PROBE_PREFIX, _PROBE_GRAMMAR, 32, 0)
+        except _Refused:
+            return False
+        return bool(parse_answer(_PROBE_PREFIX + given.text) == {"toolscout_probe": "q7"})
+
+    async def _continue(self, messages: Messages, prefix: str, grammar: str, max_tokens: int, top: int) -> Generation:
+        """vLLM goes on from ``prefix`` under ``grammar``."""
+        form = {"structured_outputs": {"grammar": grammar}} if grammar else {}
+        if prefix:
+            form = {**form, **_PREFILL}
+            messages = [*messages, {"role": "assistant", "content": prefix}]
+        return await self._chat(messages, form, max_tokens, top)
 
     async def _chat(self, messages: Messages, form: JsonObject, max_tokens: int, top: int) -> Generation:
         # An endpoint may refuse a field (newer OpenAI models: max_tokens, temperature; many: logprobs). Each is
@@ -189,12 +260,12 @@ class OpenAIBackend:
             try:
                 response = await self._client.request(method, self.url + path, json=body)
             except httpx.ConnectError as error:
-                failure = ModelError(
+                failure = _Unreachable(
                     f"Nothing answers at {self.url}: {error}.", "Start the model server, or check TOOLSCOUT_MODEL_URL."
                 )
                 continue
             except httpx.TimeoutException:
-                raise ModelError(
+                raise _Unreachable(
                     f"{self.url} did not answer within {self.timeout:g} s.", "Raise TOOLSCOUT_MODEL_TIMEOUT."
                 ) from None
             except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -236,6 +307,10 @@ class OpenAIBackend:
 
 class _Refused(ModelError):
     """The endpoint does not take a request of this form."""
+
+
+class _Unreachable(ModelError):
+    """Nothing answers: there is no use in asking anything else."""
 
 
 def _message(response: httpx.Response) -> str:
