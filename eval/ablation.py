@@ -8,7 +8,7 @@ finds an equivalent tool among the first five where the whole search does not (`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -74,9 +74,8 @@ def measure_ablation(
     try:
         index.params = replace(params, signals={name: value or 1e-9 for name, value in params.signals.items()})
         present = signals_present(index, rows)
-        second = second_stage(index, rows, present)
         index.params = params
-        variants = list(weight_variants(params, present, second))
+        variants = list(weight_variants(params, present))
         if refit:
             say("ablation: fitting the weights again, five folds for each signal")
             variants += refitted_variants(index, calls, rows, params, present)
@@ -154,21 +153,12 @@ def signals_present(index: SearchIndex, rows: Sequence[Row]) -> set[str]:
     return present & set(index.params.signals)
 
 
-def alone(params: SearchParams, name: str, second: Set[str] = frozenset()) -> dict[str, float]:
-    """Weights of one signal and no other. One of the ``second`` stage orders what the others propose: they keep a
-    millionth of their weights."""
-    if name not in second:
-        return {other: float(other == name) for other in params.signals}
-    return {other: 1.0 if other == name else weight * 1e-6 for other, weight in params.signals.items()}
+def alone(params: SearchParams, name: str) -> dict[str, float]:
+    """Weights of one signal and no other."""
+    return {other: float(other == name) for other in params.signals}
 
 
-def second_stage(index: SearchIndex, rows: Sequence[Row], present: set[str]) -> set[str]:
-    """Signals that are computed of the best candidates only, such as late interaction."""
-    one = np.zeros(1, dtype=np.int64)
-    return present - {name for row in rows if row.ask is not None for name in index.signals(row.ask, one)}
-
-
-def weight_variants(params: SearchParams, present: set[str], second: Set[str] = frozenset()) -> Iterator[Variant]:
+def weight_variants(params: SearchParams, present: set[str]) -> Iterator[Variant]:
     """The whole search, each signal left out, each signal alone; signals that weigh nothing cannot be left out."""
     kept = params.signals
     yield Variant("whole", "", kept)
@@ -177,7 +167,7 @@ def weight_variants(params: SearchParams, present: set[str], second: Set[str] = 
             yield Variant("without", name, {**kept, name: 0.0})
     for name in kept:
         if name in present:
-            yield Variant("alone", name, alone(params, name, second))
+            yield Variant("alone", name, alone(params, name))
 
 
 def refitted_variants(

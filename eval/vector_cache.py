@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toolscout.errors import StorageError
-from toolscout.index.encoder import Encoding, TokenEncoder, token_dim
-from toolscout.index.late import quantise
 from toolscout.records import sha256_hex
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ class CachingEncoder:
             folder.mkdir(parents=True, exist_ok=True)
             self._store = sqlite3.connect(folder / f"{encoder.fingerprint[:32]}.sqlite", check_same_thread=False)
             self._store.execute("CREATE TABLE IF NOT EXISTS vectors (text TEXT PRIMARY KEY, vector BLOB NOT NULL)")
-            self._store.execute("CREATE TABLE IF NOT EXISTS tokens (text TEXT PRIMARY KEY, codes BLOB NOT NULL)")
         except (OSError, sqlite3.Error) as error:
             raise StorageError(f"The cache folder {folder} cannot be used: {error}.", "Give another --cache.") from None
 
@@ -47,11 +44,6 @@ class CachingEncoder:
         """Length of a vector."""
         return self._encoder.dim
 
-    @property
-    def token_dim(self) -> int:
-        """Length of a token vector; 0 for an encoder that gives none."""
-        return token_dim(self._encoder)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
 
@@ -63,49 +55,18 @@ class CachingEncoder:
             vectors[start : start + len(batch)] = self._batch(batch, kind)
         return vectors
 
-    def encode_tokens(self, texts: Sequence[str], *, kind: Kind = "document") -> Encoding:
-        """As the wrapped encoder's. Tokens that are read from the cache are the index's codes again, no finer."""
-        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
-        tokens: list[Vectors] = []
-        for start in range(0, len(texts), _BATCH):
-            batch = texts[start : start + _BATCH]
-            part, codes = self._token_batch(batch, kind)
-            vectors[start : start + len(batch)] = part
-            tokens += codes
-        return Encoding(vectors, tokens)
-
     def _batch(self, texts: Sequence[str], kind: Kind) -> Vectors:
         keys = _keys(texts, kind)
-        known = self._read("vectors", keys)
+        marks = ",".join("?" * len(keys))
+        known = dict(self._store.execute(f"SELECT * FROM vectors WHERE text IN ({marks})", keys))
         fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         if fresh:
             computed = self._encoder.encode(list(fresh.values()), kind=kind)
-            self._write("vectors", known, dict(zip(fresh, (row.tobytes() for row in computed), strict=True)))
+            new = dict(zip(fresh, (row.tobytes() for row in computed), strict=True))
+            known.update(new)
+            with self._store:
+                self._store.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", list(new.items()))
         return np.stack([np.frombuffer(known[key], dtype=np.float32) for key in keys])
-
-    def _token_batch(self, texts: Sequence[str], kind: Kind) -> tuple[Vectors, list[Vectors]]:
-        keys = _keys(texts, kind)
-        vectors, codes = self._read("vectors", keys), self._read("tokens", keys)
-        fresh = {key: t for key, t in zip(keys, texts, strict=True) if key not in codes or key not in vectors}
-        if fresh:
-            assert isinstance(self._encoder, TokenEncoder)
-            found = self._encoder.encode_tokens(list(fresh.values()), kind=kind)
-            self._write("vectors", vectors, dict(zip(fresh, (row.tobytes() for row in found.vectors), strict=True)))
-            self._write("tokens", codes, dict(zip(fresh, (quantise(t).tobytes() for t in found.tokens), strict=True)))
-        tokens = [
-            np.frombuffer(codes[key], dtype=np.int8).reshape(-1, self.token_dim).astype(np.float32) / np.float32(127.0)
-            for key in keys
-        ]
-        return np.stack([np.frombuffer(vectors[key], dtype=np.float32) for key in keys]), tokens
-
-    def _read(self, table: str, keys: Sequence[str]) -> dict[str, bytes]:
-        marks = ",".join("?" * len(keys))
-        return dict(self._store.execute(f"SELECT * FROM {table} WHERE text IN ({marks})", keys))
-
-    def _write(self, table: str, known: dict[str, bytes], fresh: dict[str, bytes]) -> None:
-        known.update(fresh)
-        with self._store:
-            self._store.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", list(fresh.items()))
 
 
 def _keys(texts: Sequence[str], kind: Kind) -> list[str]:

@@ -3,9 +3,7 @@
     python -m toolscout.finetune.export_encoder MODEL_FOLDER index/encoders/NAME --name NAME --source URL
 
 The graph takes ``input_ids`` and ``attention_mask`` (int64, [batch, tokens]) and gives ``embedding`` (float32,
-[batch, dim]): mean pooling over the mask and L2 normalisation are inside, so that no reader can do them differently. A
-model with a token projection (``finetune.losses``) also gives ``tokens`` (float32, [batch, tokens, token_dim]),
-normalised.
+[batch, dim]): mean pooling over the mask and L2 normalisation are inside, so that no reader can do them differently.
 
 Weights become int8: matrices of the transformer by ONNX Runtime's dynamic quantisation, the token embedding table
 with one scale a row. Activations are quantised as they come. Needs the ``train`` extra.
@@ -18,7 +16,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.errors import BadInput, NotFound
-from toolscout.finetune.losses import TOKEN_VECTORS
 from toolscout.index.asset import EncoderCard, write_card
 
 Floats = npt.NDArray[np.float32]
-
-PROJECTION = "token_projection_node"
 
 LICENCE_FILE = Path("/usr/share/common-licenses/Apache-2.0")
 
@@ -57,18 +52,15 @@ PARITY_TEXTS = (
 
 @dataclass(frozen=True)
 class Parity:
-    """How close the exported model's embeddings are to PyTorch's: cosines over the same texts. ``mean`` is that of
-    the token vectors where theirs is lower."""
+    """How close the exported model's embeddings are to PyTorch's: cosines over the same texts."""
 
     texts: int
     mean: float
     worst: float
-    worst_token: float = 1.0
 
 
-def build_module(model: Any, projection: Floats | None = None) -> Any:
-    """Wrap a transformers model: (input_ids, attention_mask) -> mean-pooled, L2-normalised embedding; with a token
-    projection [token_dim, hidden] also the projected, L2-normalised tokens."""
+def build_module(model: Any) -> Any:
+    """Wrap a transformers model: (input_ids, attention_mask) -> mean-pooled, L2-normalised embedding."""
     import torch
 
     class Pooled(torch.nn.Module):  # type: ignore[misc, unused-ignore]
@@ -76,15 +68,11 @@ def build_module(model: Any, projection: Floats | None = None) -> Any:
             super().__init__()
             self.model = model
 
-        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
             states = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
             mask = attention_mask.unsqueeze(-1).to(states.dtype)
             mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-            pooled = torch.nn.functional.normalize(mean, p=2.0, dim=1)
-            if projection is None:
-                return pooled, None
-            tokens = states @ torch.from_numpy(projection).T
-            return pooled, torch.nn.functional.normalize(tokens, p=2.0, dim=2)
+            return torch.nn.functional.normalize(mean, p=2.0, dim=1)
 
     return Pooled().eval()
 
@@ -95,11 +83,8 @@ class BertGraph:
     An exporter's trace of the same model has five times the nodes, and a short query is all per-node overhead.
     """
 
-    def __init__(
-        self, weights: dict[str, Floats], *, layers: int, heads: int, epsilon: float, projection: Floats | None = None
-    ) -> None:
+    def __init__(self, weights: dict[str, Floats], *, layers: int, heads: int, epsilon: float) -> None:
         self.weights = weights
-        self.projection = projection
         self.layers, self.heads, self.epsilon = layers, heads, epsilon
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
@@ -184,12 +169,7 @@ class BertGraph:
             states = self.layer(states, mask, f"encoder.layer.{i}")
         pooled = self.pool(states)
         self.nodes.append(helper.make_node("Identity", [pooled], ["embedding"]))
-        outputs = [("embedding", ["batch", self.weights["embeddings.word_embeddings.weight"].shape[1]])]
-        if self.projection is not None:
-            weight = self.constant("token_projection", self.projection.T)
-            self.nodes.append(helper.make_node("MatMul", [states, weight], ["projected"], name=PROJECTION))
-            self.nodes.append(helper.make_node("LpNormalization", ["projected"], ["tokens"], axis=-1, p=2))
-            outputs.append(("tokens", ["batch", "tokens", len(self.projection)]))
+        dim = self.weights["embeddings.word_embeddings.weight"].shape[1]
         graph = helper.make_graph(
             self.nodes,
             "encoder",
@@ -197,14 +177,14 @@ class BertGraph:
                 helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "tokens"]),
                 helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", "tokens"]),
             ],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs],
+            [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", dim])],
             self.constants,
         )
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-def export_graph(model: Any, path: Path, projection: Floats | None = None) -> None:
+def export_graph(model: Any, path: Path) -> None:
     """Write a transformers BertModel as a float32 ONNX graph. Raises BadInput for another architecture."""
     import onnx
 
@@ -220,7 +200,6 @@ def export_graph(model: Any, path: Path, projection: Floats | None = None) -> No
         layers=config.num_hidden_layers,
         heads=config.num_attention_heads,
         epsilon=config.layer_norm_eps,
-        projection=projection,
     )
     onnx.save(graph.build(), str(path))
 
@@ -269,7 +248,6 @@ def quantise_matrices(path: Path, out: Path, *, per_channel: bool, reduce_range:
         per_channel=per_channel,
         reduce_range=reduce_range,
         weight_type=QuantType.QInt8,
-        nodes_to_exclude=[PROJECTION],  # small, and its error would go into every token
         extra_options={"MatMulConstBOnly": True, "DefaultTensorType": 1},
     )
 
@@ -284,37 +262,18 @@ def write_tokenizer(source: Path, out: Path, max_tokens: int) -> None:
     tokenizer.save(str(out), pretty=False)
 
 
-def read_projection(model_folder: Path) -> Floats | None:
-    """The token projection [token_dim, hidden] of a sentence-transformers folder; None without one."""
-    from safetensors.numpy import load_file  # type: ignore[import-not-found, unused-ignore]
-
-    modules = model_folder / "modules.json"
-    for module in json.loads(modules.read_text("utf-8")) if modules.is_file() else ():
-        folder = model_folder / module["path"]
-        config = folder / "config.json"
-        settings = json.loads(config.read_text("utf-8")) if module["path"] and config.is_file() else {}
-        if settings.get("module_output_name") == TOKEN_VECTORS:
-            weight: Floats = load_file(folder / "model.safetensors")["linear.weight"].astype(np.float32)
-            return weight
-    return None
-
-
-def torch_embeddings(module: Any, tokenizer_file: Path, texts: Sequence[str]) -> tuple[Floats, list[Floats]]:
-    """Reference by PyTorch, one text at a time: embeddings [n, dim] float32, and token vectors if the module has
-    them."""
+def torch_embeddings(module: Any, tokenizer_file: Path, texts: Sequence[str]) -> Floats:
+    """Reference by PyTorch, one text at a time: embeddings [n, dim] float32."""
     import torch
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
-    rows, tokens = [], []
+    rows = []
     with torch.no_grad():
         for text in texts:
             ids = torch.tensor([tokenizer.encode(text).ids], dtype=torch.int64)
-            row, some = module(ids, torch.ones_like(ids))
-            rows.append(row.numpy()[0])
-            if some is not None:
-                tokens.append(some.numpy()[0])
-    return np.stack(rows).astype(np.float32), tokens
+            rows.append(module(ids, torch.ones_like(ids)).numpy()[0])
+    return np.stack(rows).astype(np.float32)
 
 
 def measure_parity(reference: Floats, exported: Floats) -> Parity:
@@ -335,7 +294,6 @@ def export(
     query_prefix: str = "",
     document_prefix: str = "",
     nothing: str = "",
-    tokens: bool = True,
     per_channel: bool = True,
     reduce_range: bool = True,
     texts: Sequence[str] = PARITY_TEXTS,
@@ -352,14 +310,13 @@ def export(
     if not (model_folder / "config.json").is_file():
         raise NotFound(f"There is no model in {model_folder}.", "Give the folder that holds config.json and weights.")
     model = AutoModel.from_pretrained(str(model_folder)).eval().float()
-    projection = read_projection(model_folder) if tokens else None
-    module = build_module(model, projection)
+    module = build_module(model)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as name_of_folder:
         work = Path(name_of_folder)
         asset = work / "asset"
         asset.mkdir()
-        export_graph(model, work / "float.onnx", projection)
+        export_graph(model, work / "float.onnx")
         quantise_embeddings(work / "float.onnx", work / "rows.onnx")
         quantise_matrices(work / "rows.onnx", asset / "model.onnx", per_channel=per_channel, reduce_range=reduce_range)
         write_tokenizer(model_folder / "tokenizer.json", asset / "tokenizer.json", max_tokens)
@@ -372,19 +329,14 @@ def export(
                 max_tokens=max_tokens,
                 query_prefix=query_prefix,
                 document_prefix=document_prefix,
-                token_dim=0 if projection is None else len(projection),
                 nothing=nothing,
                 licence=licence,
                 source=source,
             ),
         )
-        reference, token_rows = torch_embeddings(module, asset / "tokenizer.json", texts)
+        reference = torch_embeddings(module, asset / "tokenizer.json", texts)
         with OnnxEncoder(asset, prefixes=False) as encoder:
             parity = measure_parity(reference, encoder.encode(list(texts)))
-            if token_rows:
-                found = encoder.encode_tokens(list(texts)).tokens
-                closeness = measure_parity(np.concatenate(token_rows), np.concatenate(found))
-                parity = replace(parity, mean=min(parity.mean, closeness.mean), worst_token=closeness.worst)
         if parity.mean < min_parity:
             raise BadInput(
                 f"The export differs from PyTorch: mean cosine {parity.mean:.4f}, wanted {min_parity}.",
@@ -411,7 +363,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--nothing", default="", help="the document that stands for no tool, if it was trained with one"
     )
-    parser.add_argument("--no-tokens", action="store_true", help="leave the token vectors out")
     parser.add_argument("--per-tensor", action="store_true", help="one scale a matrix instead of one a column")
     parser.add_argument("--full-range", action="store_true", help="8-bit weights: saturate on AVX2 without VNNI")
     parser.add_argument("--texts", type=Path, help="texts for the parity check, one a line")
@@ -431,7 +382,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         query_prefix=args.query_prefix,
         document_prefix=args.document_prefix,
         nothing=args.nothing,
-        tokens=not args.no_tokens,
         per_channel=not args.per_tensor,
         reduce_range=not args.full_range,
         texts=texts,

@@ -51,7 +51,7 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-FITTED = ("tool", "server", "product", "words", "relative", "late")
+FITTED = ("tool", "server", "product", "words", "relative")
 NAME = 0.5
 SCALE = 10.0
 """Fitted weights are divided by this: the softmax wants about 10 a unit of cosine, a score of 0 to 2 reads better."""
@@ -88,9 +88,7 @@ def read_cases(index: SearchIndex, calls: Sequence[Call]) -> list[Case]:
         relevant = relevant[relevant >= 0]
         near = [np.argpartition(-s, min(_NEAR, len(index) - 1))[:_NEAR] for n, s in signals.items() if n in FITTED]
         rows = np.unique(np.concatenate([*near, relevant])).astype(np.int64)
-        late = index.late(ask, rows) if len(ask.tokens) else np.zeros(len(rows), dtype=np.float32)
-        columns = [late if n == "late" else signals[n][rows] for n in FITTED]
-        table = np.stack(columns, axis=1).astype(np.float64)
+        table = np.stack([signals[n][rows] for n in FITTED], axis=1).astype(np.float64)
         cases.append(Case(call, ask, relevant, table, np.isin(rows, relevant)))
     return cases
 

@@ -32,7 +32,7 @@ from typing import Any
 from toolscout.errors import BadInput, ModelError, NotFound, StorageError
 from toolscout.files import replace_file
 from toolscout.finetune.leakage import check_leakage, hold_out
-from toolscout.finetune.losses import make_loss, project_tokens
+from toolscout.finetune.losses import make_loss
 from toolscout.finetune.model import encode, load_model, model_hash, use_threads
 from toolscout.finetune.negatives import SOURCES, Miner
 from toolscout.finetune.pairs import (
@@ -83,11 +83,6 @@ class TrainOptions:
     rate: float = 1e-4
     warmup: float = 0.1
     scale: float = 20.0
-    late: float = 1.0
-    """Weight of the token vectors' loss; 0: the model gets no token vectors."""
-    late_dim: int = 64
-    late_rate: float = 1e-3
-    """The token projection starts from nothing and learns faster than the model."""
     dropout: float = 0.0
     fit_share: float = 0.0
     """Share of the tools whose requests are split off for fitting the search."""
@@ -306,9 +301,6 @@ def _train(run: _Run) -> JsonObject:
     started = time.perf_counter()
     rows = run.read()
     model = load_model(run.base, run.options.max_tokens, dropout=run.options.dropout)
-    if run.options.late:
-        torch.manual_seed(run.options.rows.seed)
-        project_tokens(model, run.options.late_dim)
     trainer, log = _trainer(run, model, rows)
     total = int(trainer.args.max_steps)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, threads: {torch.get_num_threads()}"
@@ -384,7 +376,6 @@ def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> tuple[Any, A
         max_steps=total,
         per_device_train_batch_size=options.rows.batch,
         learning_rate=options.rate,
-        learning_rate_mapping={r"linear\.weight": options.late_rate} if options.late else {},
         lr_scheduler_type="linear",
         warmup_steps=int(options.warmup * total),
         bf16=gpu and torch.cuda.is_bf16_supported(),
@@ -440,7 +431,7 @@ def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> tuple[Any, A
         model=model,
         args=args,
         train_dataset=Dataset.from_dict(_columns(run, rows)),
-        loss=make_loss(model, scale=options.scale, late=options.late),
+        loss=make_loss(model, scale=options.scale),
         evaluator=_evaluator(run) if options.eval_steps and run.dev else None,
         callbacks=[log],
     )

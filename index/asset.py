@@ -1,7 +1,7 @@
 """The encoder as one versioned asset: a folder with the model, its tokenizer, its licence and a card with hashes.
 
 encoder.json    name, dim, max tokens, prefixes, fingerprint, licence, source, size and SHA-256 of each file
-model.onnx      input_ids, attention_mask -> embedding (pooled and L2-normalised), and for late interaction tokens
+model.onnx      input_ids, attention_mask -> embedding (pooled and L2-normalised)
 tokenizer.json  padding off
 LICENSE
 """
@@ -32,8 +32,6 @@ class EncoderCard:
     max_tokens: int
     query_prefix: str = ""
     document_prefix: str = ""
-    token_dim: int = 0
-    """Length of a token vector; 0: the model gives none."""
     nothing: str = ""
     """The document that requests which no tool serves were trained towards; empty: there is none."""
     licence: str = ""
@@ -57,8 +55,6 @@ def file_sha256(path: Path) -> str:
 def _fingerprint(card: EncoderCard, hashes: dict[str, str]) -> str:
     """SHA-256 over all that decides a vector: the files, the token limit and the prefixes."""
     parts: list[Any] = [card.max_tokens, card.query_prefix, card.document_prefix, sorted(hashes.items())]
-    if card.token_dim:
-        parts.append(card.token_dim)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -23,8 +23,7 @@ from toolscout.index import snapshot
 from toolscout.index.bm25 import Bm25Weights, Forward, Inverted
 from toolscout.index.compressed import write_codes
 from toolscout.index.document import DOCUMENT_VERSION, server_text, tool_text, tool_words
-from toolscout.index.encoder import Encoder, TokenEncoder, make_encoder, token_dim
-from toolscout.index.late import pack, quantise
+from toolscout.index.encoder import Encoder, make_encoder
 from toolscout.index.names import id_hash, name_hash, trigram_signature
 from toolscout.index.snapshot import Arrays, Blobs, Draft, Meta
 from toolscout.index.table import Table
@@ -211,8 +210,8 @@ class _Build:
                 part = old[start : start + _CHUNK]
                 tools = list(itertools.islice(loaded, int((part < 0).sum())))
                 texts = [tool_text(t, servers[t.server_id]) for t in tools]
-                vectors, tokens = self._encode_tokens(texts, done, total) if texts else (self._none(), pack([]))
-                rows = _ToolRows.made(tools, servers, VectorStore.of(vectors), tokens)
+                vectors = self._encode("tool", texts, "document", done, total) if texts else self._none()
+                rows = _ToolRows.made(tools, servers, VectorStore.of(vectors))
                 done += len(tools)
                 if before is not None:
                     rows = before.splice(rows, part)
@@ -291,7 +290,7 @@ class _Build:
         """Rows of vectors for content keys: from the previous generation, the catalogue's cache, or the encoder."""
         old = rows_of(self.previous.arrays[f"{what}.keys"], keys) if self.previous else np.full(len(keys), -1)
         fresh = np.flatnonzero(old < 0)
-        new = VectorStore.of(self._encode(what, texts_of(fresh), kind) if len(fresh) else self._none())
+        new = VectorStore.of(self._encode(what, texts_of(fresh), kind, 0, len(fresh)) if len(fresh) else self._none())
         if not self.previous:
             return new
         arrays = self.previous.arrays
@@ -301,41 +300,10 @@ class _Build:
     def _none(self) -> Floats:
         return np.zeros((0, self.encoder.dim), dtype=np.float32)
 
-    def _encode(self, what: str, texts: list[str], kind: Any) -> Floats:
-        """Vectors of texts, float32 [n, dim]; each different text is encoded once, ever."""
-        return np.stack(self._cached(what, self.encoder.fingerprint, texts, kind, self._plain, 0, len(texts)))
-
-    def _plain(self, texts: list[str], kind: Any) -> Iterable[Floats]:
-        return self.encoder.encode(texts, kind=kind)
-
-    def _encode_tokens(self, texts: list[str], done: int, total: int) -> tuple[Floats, Blobs]:
-        """Vectors of tools' texts, and their tokens' codes if the encoder gives them. For the progress, they come after
-        ``done`` others and there are ``total`` in all."""
-        name, dim, size = self.encoder.fingerprint, self.encoder.dim, token_dim(self.encoder)
-        if not size:
-            rows = self._cached("tool", name, texts, "document", self._plain, done, total)
-            return np.stack(rows), pack([np.zeros(0, dtype=np.int8)] * len(rows))
-        rows = self._cached("tool", f"{name}/tokens", texts, "document", self._with_tokens, done, total)
-        return np.stack([row[:dim] for row in rows]), pack([row[dim:].view(np.int8) for row in rows])
-
-    def _with_tokens(self, texts: list[str], kind: Any) -> Iterable[Floats]:
-        """A text's vector and then its tokens' codes, four of them in the bits of a float: one entry of the cache."""
-        assert isinstance(self.encoder, TokenEncoder)
-        found = self.encoder.encode_tokens(texts, kind=kind)
-        for vector, tokens in zip(found.vectors, found.tokens, strict=True):
-            yield np.concatenate([vector, quantise(tokens).reshape(-1).view(np.float32)])
-
-    def _cached(
-        self,
-        what: str,
-        name: str,
-        texts: list[str],
-        kind: Any,
-        encode: Callable[[list[str], Any], Iterable[Floats]],
-        done: int,
-        total: int,
-    ) -> list[Floats]:
-        """What ``encode`` gives for each text, from the catalogue's cache ``name`` as far as it is there."""
+    def _encode(self, what: str, texts: list[str], kind: Any, done: int, total: int) -> Floats:
+        """Vectors of texts, float32 [n, dim]; each different text is encoded once, ever. For the progress, they come
+        after ``done`` others and there are ``total`` in all."""
+        name = self.encoder.fingerprint
         hashes = [hashlib.sha256(f"{kind}\0{t}".encode("utf-8", "surrogatepass")).hexdigest() for t in texts]
         cached = self.catalogue.get_vectors(name, list(dict.fromkeys(hashes)))
         missing = {h: t for h, t in zip(hashes, texts, strict=True) if h not in cached}
@@ -344,14 +312,14 @@ class _Build:
         for start in range(0, len(todo), _ENCODE_BATCH):
             self.progress(f"{what} vectors", done + known + start, total)
             batch = todo[start : start + _ENCODE_BATCH]
-            found = encode([t for _, t in batch], kind)
-            some = {h: v for (h, _), v in zip(batch, found, strict=True)}
+            vectors = self.encoder.encode([t for _, t in batch], kind=kind)
+            some = {h: v for (h, _), v in zip(batch, vectors, strict=True)}
             self.catalogue.put_vectors(name, some)
             cached.update(some)
         if todo:
             self.progress(f"{what} vectors", done + len(texts), total)
         self.embedded += len(todo)
-        return [cached[h] for h in hashes]
+        return np.stack([cached[h] for h in hashes])
 
 
 @dataclass(frozen=True)
@@ -364,7 +332,6 @@ class _ToolRows:
     read_only: npt.NDArray[np.uint8]
     trigrams: npt.NDArray[np.uint64]
     vectors: VectorStore
-    tokens: Blobs
 
     @staticmethod
     def of(previous: _Previous) -> _ToolRows:
@@ -377,11 +344,10 @@ class _ToolRows:
             arrays["tool.read_only"],
             arrays["tool.trigrams"],
             VectorStore(arrays["tool.codes"], arrays["tool.scales"]),
-            arrays.blobs("tool.tokens"),
         )
 
     @staticmethod
-    def made(tools: Sequence[Tool], servers: Mapping[str, Server], vectors: VectorStore, tokens: Blobs) -> _ToolRows:
+    def made(tools: Sequence[Tool], servers: Mapping[str, Server], vectors: VectorStore) -> _ToolRows:
         """Rows of new tools."""
         return _ToolRows(
             Forward.of(tool_words(t, servers[t.server_id]) for t in tools),
@@ -390,7 +356,6 @@ class _ToolRows:
             np.array([t.read_only for t in tools], dtype=np.uint8),
             _trigrams(tools),
             vectors,
-            tokens,
         )
 
     def splice(self, new: _ToolRows, old: Rows) -> _ToolRows:
@@ -407,7 +372,6 @@ class _ToolRows:
             both(self.read_only, new.read_only),
             both(self.trigrams, new.trigrams),
             VectorStore.join([self.vectors.take(kept), new.vectors]).take(place),
-            Blobs.splice(self.tokens, new.tokens, old),
         )
 
     def append_to(self, table: Table) -> None:
@@ -420,8 +384,6 @@ class _ToolRows:
         table.append("tool.trigrams", self.trigrams)
         table.append("tool.codes", self.vectors.codes)
         table.append("tool.scales", self.vectors.scales)
-        table.append("tool.tokens.data", self.tokens.data)
-        table.append_offsets("tool.tokens.offsets", self.tokens.offsets)
 
 
 def _said(server: Server) -> str:

@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -45,32 +44,6 @@ class Encoder(Protocol):
 
     def encode(self, texts: Sequence[str], *, kind: Kind = "document") -> Vectors:
         """Vectors of the texts: float32 [n, dim], rows L2-normalised, in the order given. Thread-safe."""
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """Texts as an encoder with token vectors gives them: ``vectors`` float32 [n, dim], and of each text ``tokens``
-    float32 [its tokens, token_dim]; all rows L2-normalised."""
-
-    vectors: Vectors
-    tokens: list[Vectors]
-
-
-@runtime_checkable
-class TokenEncoder(Encoder, Protocol):
-    """An encoder that can also give a vector for each token, for late interaction."""
-
-    @property
-    def token_dim(self) -> int:
-        """Length of a token vector; 0 if there are none."""
-
-    def encode_tokens(self, texts: Sequence[str], *, kind: Kind = "document") -> Encoding:
-        """Vectors of the texts, the same as ``encode`` gives, and of their tokens."""
-
-
-def token_dim(encoder: Encoder) -> int:
-    """Length of an encoder's token vectors; 0 for one that has none."""
-    return encoder.token_dim if isinstance(encoder, TokenEncoder) else 0
 
 
 def make_encoder(settings: Settings, *, threads: int | None = None) -> Encoder:
@@ -135,40 +108,27 @@ class OnnxEncoder:
         """Length of a vector."""
         return self.card.dim
 
-    @property
-    def token_dim(self) -> int:
-        """Length of a token vector; 0 if the model gives none."""
-        return self.card.token_dim
-
     def encode(self, texts: Sequence[str], *, kind: Kind = "document") -> Vectors:
         """Vectors of the texts: float32 [n, dim], rows L2-normalised."""
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
-        for i, outputs in enumerate(self._run(texts, kind, ["embedding"])):
-            vectors[i] = outputs[0][0]
+        for i, vector in enumerate(self._run(texts, kind)):
+            vectors[i] = vector
         return vectors
 
-    def encode_tokens(self, texts: Sequence[str], *, kind: Kind = "document") -> Encoding:
-        """Vectors of the texts and of their tokens."""
-        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
-        tokens = []
-        for i, (vector, some) in enumerate(self._run(texts, kind, ["embedding", "tokens"])):
-            vectors[i] = vector[0]
-            tokens.append(some[0])
-        return Encoding(vectors, tokens)
-
-    def _run(self, texts: Sequence[str], kind: Kind, outputs: list[str]) -> Iterator[list[Vectors]]:
-        """The model's outputs for each text, in order."""
+    def _run(self, texts: Sequence[str], kind: Kind) -> Iterator[Vectors]:
+        """The vector [dim] of each text, in order."""
         session, tokenizer = self._load()
         prefix = ""
         if self._prefixes:
             prefix = self.card.query_prefix if kind == "query" else self.card.document_prefix
         limit = self.card.max_tokens * CHARACTERS_A_TOKEN
 
-        def one(text: str) -> list[Vectors]:
+        def one(text: str) -> Vectors:
             ids = tokenizer.encode(prefix + printable(text[:limit])).ids[: self.card.max_tokens]
             tokens = np.asarray([ids], dtype=np.int64)
-            found: list[Vectors] = session.run(outputs, {"input_ids": tokens, "attention_mask": np.ones_like(tokens)})
-            return found
+            inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
+            vector: Vectors = session.run(["embedding"], inputs)[0][0]
+            return vector
 
         if self.threads == 1 or len(texts) < 2:
             return map(one, texts)

@@ -9,7 +9,6 @@ The score of a tool for a request is a weighted sum of
     relative   BM25 over the best tool's BM25 for this request
     exemplar   best cosine of the request and an exemplar of the tool less REQUESTS_ALIKE, as far as it exceeds ``tool``
     name       1 if the request spells the tool's name or id
-    late       late interaction of the request's tokens with the tool's (``late``); of the best by the others alone
 
 The parameters belong to an encoder and are kept in its folder as ``search.json``; ``finetune/fit_search.py`` fits them.
 """
@@ -38,7 +37,7 @@ REQUESTS_ALIKE = 0.2
 """Any two requests are this much more alike than a request and a tool's text: without taking it off, tools that have
 exemplars push away those that have none (equivalent recall@1 0.30 instead of 0.36 with exemplars for a third)."""
 
-SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name", "late")
+SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name")
 SHAPE = ("tool", "server", "coverage", "pool")
 KIND = ("tool", "nothing")
 
@@ -63,7 +62,6 @@ class SearchParams:
             "relative": 0.3,
             "exemplar": 1.0,
             "name": 0.5,
-            "late": 1.0,
         }
     )
     shape: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SHAPE, 0.0))
@@ -91,11 +89,15 @@ def params_for(encoder: Encoder) -> SearchParams:
 
 
 def read_params(path: Path) -> SearchParams:
-    """Parameters from a file. Raises StorageError if it cannot be read."""
+    """Parameters from a file. Raises StorageError if it cannot be read.
+
+    A weight of ``late``, a signal that earlier versions had, is passed over.
+    """
     try:
         values: dict[str, Any] = json.loads(path.read_text("utf-8"))
         known = {f.name for f in fields(SearchParams)}
         params = SearchParams(**{k: v for k, v in values.items() if k in known})
+        params.signals.pop("late", None)
         if (
             not set(params.signals) <= set(SIGNALS)
             or not set(params.shape) <= set(SHAPE)

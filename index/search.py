@@ -27,9 +27,8 @@ from toolscout.index import fusion, snapshot
 from toolscout.index.bm25 import Forward, Inverted, WordScores, best_rows
 from toolscout.index.compressed import read_codes
 from toolscout.index.document import query_text
-from toolscout.index.encoder import Encoder, TokenEncoder, make_encoder, token_dim
+from toolscout.index.encoder import Encoder, make_encoder
 from toolscout.index.explain import Explainer
-from toolscout.index.late import TokenStore
 from toolscout.index.names import id_hash, mentions, name_hash, similarity, trigram_signature
 from toolscout.index.snapshot import Arrays, Meta
 from toolscout.index.vectors import FLAT_LIMIT, VectorStore, lookup
@@ -43,7 +42,6 @@ Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 
 _NO_ROWS: Rows = np.zeros(0, dtype=np.int64)
-_NO_TOKENS: Floats = np.zeros((0, 0), dtype=np.float32)
 
 MAX_LIMIT = 50
 MAX_REQUESTS = 16
@@ -54,9 +52,6 @@ COVERED = 3
 """Over how many of the best tools the coverage of the request's words is taken."""
 
 NEAREST = 3
-
-RERANKED = 100
-"""How many of the best by the other signals are compared token by token."""
 
 STATES = tuple(ServerState)
 
@@ -132,8 +127,6 @@ class Ask:
     tool_vector: Floats
     server_vector: Floats
     words: WordScores
-    tokens: Floats
-    """Token vectors [tokens, token_dim]; none if the encoder or the index has none."""
 
 
 @dataclass
@@ -160,7 +153,6 @@ class SearchIndex:
         self._exemplar_records = arrays.blobs("exemplar.records")
         self._tools = VectorStore(arrays["tool.codes"], arrays["tool.scales"])
         self._servers = VectorStore(arrays["server.codes"], arrays["server.scales"])
-        self._tokens = TokenStore(arrays.blobs("tool.tokens"), token_dim(encoder))
         self._exemplars = VectorStore(arrays["exemplar.codes"], arrays["exemplar.scales"])
         # Row of the server of each tool row, and the tools' words: read by finetune/fit_search too.
         self.tool_servers: npt.NDArray[np.int32] = arrays["tool.servers"]
@@ -334,12 +326,8 @@ class SearchIndex:
         else:
             texts = [text]
         text, *texts = map(query_text, [text, *texts])
-        if isinstance(self.encoder, TokenEncoder) and len(self._tokens):
-            found = self.encoder.encode_tokens(texts, kind="query")
-            vectors, tokens = found.vectors, found.tokens[0]
-        else:
-            vectors, tokens = self.encoder.encode(texts, kind="query"), _NO_TOKENS
-        return Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)), tokens)
+        vectors = self.encoder.encode(texts, kind="query")
+        return Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)))
 
     def rank(
         self,
@@ -355,16 +343,10 @@ class SearchIndex:
         scores = fusion.fuse(signals, self.params)
         if favoured is not None:
             scores = scores + fusion.FAVOUR * favoured[self.tool_servers if rows is None else self.tool_servers[rows]]
-        top = _best(scores, max(depth, RERANKED) if len(ask.tokens) else depth)
+        top = _best(scores, depth)
         kept = {name: values[top] for name, values in signals.items()}
         best = top if rows is None else rows[top]
         scores = scores[top]
-        if len(ask.tokens) and len(best):
-            kept["late"] = self.late(ask, best)
-            scores = scores + np.float32(self.params.signals["late"]) * kept["late"]
-            order = np.argsort(-scores, kind="stable")[:depth]
-            best, scores = best[order], scores[order]
-            kept = {name: values[order] for name, values in kept.items()}
         if not len(best):
             return Ranking(ask, best, scores, kept, dict.fromkeys(fusion.SHAPE, 0.0), 0.0)
         first = {name: float(values[0]) for name, values in kept.items()}
@@ -372,10 +354,6 @@ class SearchIndex:
         coverage = self._coverage(ask, best[:COVERED])
         features = fusion.shape(first, coverage, pool, self._nothing(ask))
         return Ranking(ask, best, scores, kept, features, fusion.probability(features, self.params))
-
-    def late(self, ask: Ask, rows: Rows) -> Floats:
-        """Late interaction of a request with some rows: float32 [rows]."""
-        return self._tokens.scores(ask.tokens, rows)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

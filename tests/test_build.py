@@ -18,7 +18,7 @@ from toolscout.index.asset import DEFAULT_ENCODER, encoders_folder
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
 from toolscout.index.compressed import CODES_FILE
-from toolscout.index.encoder import Encoding, Kind, OnnxEncoder, Vectors
+from toolscout.index.encoder import Kind, OnnxEncoder, Vectors
 from toolscout.index.search import SearchIndex
 from toolscout.index.snapshot import Arrays, Blobs
 from toolscout.index.vectors import VectorStore
@@ -36,10 +36,6 @@ class Counting(OnnxEncoder):
     def encode(self, texts: Sequence[str], *, kind: Kind = "document") -> Vectors:
         self.seen += texts
         return super().encode(texts, kind=kind)
-
-    def encode_tokens(self, texts: Sequence[str], *, kind: Kind = "document") -> Encoding:
-        self.seen += texts
-        return super().encode_tokens(texts, kind=kind)
 
 
 @pytest.fixture(scope="module")

@@ -263,6 +263,9 @@ def test_shipped_parameters_are_fitted_and_bad_ones_refused(index: SearchIndex, 
     fusion.write_params(path, index.params)
     assert fusion.read_params(path) == index.params
     values = json.loads(path.read_text("utf-8"))
+    values["signals"]["late"] = 0.8  # as earlier versions wrote it
+    path.write_text(json.dumps(values), "utf-8")
+    assert fusion.read_params(path) == index.params
     values["signals"]["charm"] = 1.0
     path.write_text(json.dumps(values), "utf-8")
     with pytest.raises(StorageError, match="search parameters"):

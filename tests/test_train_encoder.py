@@ -19,7 +19,6 @@ from toolscout.errors import BadInput, ModelError, NotFound
 from toolscout.finetune import train_encoder as training
 from toolscout.finetune.augment import KINDS, augment
 from toolscout.finetune.leakage import check_leakage, hold_out
-from toolscout.finetune.losses import token_projection
 from toolscout.finetune.model import encode, load_model
 from toolscout.finetune.negatives import Miner, draw_negatives
 from toolscout.finetune.pairs import (
@@ -430,17 +429,18 @@ def make_base(folder: Path) -> Path:
 
     from toolscout.index.asset import DEFAULT_ENCODER, encoders_folder
 
-    torch.manual_seed(0)
-    config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
-    BertModel(config).save_pretrained(folder / "bert")
-    PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=str(encoders_folder() / DEFAULT_ENCODER / "tokenizer.json"),
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
-    ).save_pretrained(folder / "bert")
+    )
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder / "bert")
+    tokenizer.save_pretrained(folder / "bert")
     transformer = models.Transformer(str(folder / "bert"))
     model = SentenceTransformer(modules=[transformer, models.Pooling(32, "mean"), models.Normalize()])
     model.save(str(folder / "base"), create_model_card=False)
@@ -481,8 +481,6 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     texts = ["merge two files", "weather"]
     left, right = (encode(load_model(tmp_path / name / "model", 64), texts) for name in ("whole", "parts"))
     assert np.allclose(left, right, atol=1e-5), "resumed at the same place, with the same rows"
-    projections = [token_projection(load_model(tmp_path / name / "model", 64)) for name in ("whole", "parts")]
-    assert np.allclose(*(p.detach().numpy() for p in projections), atol=1e-5)
     assert whole["nothing"]
     untrained = encode(load_model(base, 64), texts)
     assert not np.allclose(left, untrained, atol=1e-3)
@@ -504,14 +502,11 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     verify(asset)
     with OnnxEncoder(asset) as encoder:
         assert (encoder.encode(texts) * left).sum(axis=1).min() > 0.9
-        found = encoder.encode_tokens(texts)
-        assert np.array_equal(found.vectors, encoder.encode(texts))
-        assert [t.shape[1] for t in found.tokens] == [encoder.token_dim] * 2 == [64, 64]
 
 
 @needs_torch
 @pytest.mark.filterwarnings("ignore")
-def test_without_token_vectors_the_loss_and_gradient_are_the_librarys(tmp_path: Path) -> None:
+def test_the_loss_and_gradient_are_the_librarys(tmp_path: Path) -> None:
     from sentence_transformers.sentence_transformer import losses as library
 
     from toolscout.finetune import losses
@@ -522,7 +517,7 @@ def test_without_token_vectors_the_loss_and_gradient_are_the_librarys(tmp_path: 
     found = []
     for loss in (
         library.MultipleNegativesRankingLoss(model, scale=20.0),
-        losses.make_loss(model, scale=20.0, late=0.0),
+        losses.make_loss(model, scale=20.0),
     ):
         model.zero_grad()
         value = loss([dict(tokenise(t)) for t in texts], None)
@@ -540,7 +535,7 @@ def test_a_document_that_several_rows_share_is_held_against_none_of_them(tmp_pat
 
     model = load_model(make_base(tmp_path), 64, dropout=0.0)
     tokenise = getattr(model, "preprocess", None) or model.tokenize
-    loss = losses.make_loss(model, scale=20.0, late=0.0)
+    loss = losses.make_loss(model, scale=20.0)
 
     def value(queries: list[str], documents: list[str], others: list[str]) -> float:
         return float(loss([dict(tokenise(t)) for t in (queries, documents, others)], None))
@@ -553,21 +548,6 @@ def test_a_document_that_several_rows_share_is_held_against_none_of_them(tmp_pat
         for q in ("hello", "good night")
     ]
     assert shared == pytest.approx(sum(third) / 2, rel=1e-5)
-
-
-@needs_torch
-def test_late_interaction_is_the_mean_best_cosine() -> None:
-    import torch
-
-    from toolscout.finetune.losses import late_interaction
-
-    def unit(rows: list[list[float]]) -> torch.Tensor:
-        return torch.nn.functional.normalize(torch.tensor(rows), dim=1)
-
-    queries = [unit([[1.0, 0.0], [0.0, 1.0]]), unit([[-1.0, 0.0]])]
-    documents = [unit([[1.0, 0.0]]), unit([[1.0, 1.0], [0.0, -1.0], [0.0, 1.0]])]
-    expected = [[0.5, (0.5**0.5 + 1.0) / 2], [-1.0, 0.0]]
-    assert late_interaction(queries, documents).tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
 
 
 @needs_torch

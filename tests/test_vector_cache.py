@@ -12,16 +12,14 @@ import pytest
 
 from toolscout.errors import StorageError
 from toolscout.eval.vector_cache import CachingEncoder
-from toolscout.index.encoder import Encoding, TokenEncoder, Vectors, token_dim
-from toolscout.index.late import quantise
+from toolscout.index.encoder import Vectors
 
 
 class Hashing:
-    """An encoder with token vectors, made of hashes: cheap, and every text and kind has its own vectors."""
+    """An encoder made of hashes: cheap, and every text and kind has its own vectors."""
 
     fingerprint = "f" * 64
     dim = 8
-    token_dim = 4
 
     def __init__(self) -> None:
         self.encoded: list[str] = []
@@ -29,10 +27,6 @@ class Hashing:
     def encode(self, texts: Sequence[str], *, kind: Any = "document") -> Vectors:
         self.encoded += texts
         return np.stack([_vector(f"{kind} {text}", self.dim) for text in texts])
-
-    def encode_tokens(self, texts: Sequence[str], *, kind: Any = "document") -> Encoding:
-        tokens = [np.stack([_vector(f"{kind} {w}", self.token_dim) for w in text.split()]) for text in texts]
-        return Encoding(self.encode(texts, kind=kind), tokens)
 
 
 def _vector(text: str, dim: int) -> Vectors:
@@ -54,30 +48,6 @@ def test_each_text_is_encoded_once_and_kinds_are_kept_apart(tmp_path: Path) -> N
     queries = again.encode(TEXTS[:1], kind="query")
     assert later.encoded == ["one two three"]
     assert not np.allclose(queries[0], first[0])
-
-
-def test_token_vectors_come_back_as_the_codes_of_an_index(tmp_path: Path) -> None:
-    plain = Hashing()
-    cached = CachingEncoder(plain, tmp_path)
-    assert isinstance(cached, TokenEncoder) and token_dim(cached) == 4
-    wanted = Hashing().encode_tokens(TEXTS)
-    CachingEncoder(Hashing(), tmp_path).encode(TEXTS[:2])  # vectors alone are no whole entry
-    for encoder in (cached, CachingEncoder(later := Hashing(), tmp_path)):
-        found = encoder.encode_tokens(TEXTS)
-        np.testing.assert_array_equal(found.vectors, wanted.vectors)
-        for mine, theirs in zip(found.tokens, wanted.tokens, strict=True):
-            np.testing.assert_array_equal(quantise(mine), quantise(theirs))
-    assert later.encoded == []
-
-
-def test_an_encoder_without_tokens_has_none_here_either(tmp_path: Path) -> None:
-    class Plain:
-        fingerprint = "0" * 64
-        dim = 8
-        encode = Hashing.encode
-        encoded: list[str] = []  # noqa: RUF012
-
-    assert token_dim(CachingEncoder(Plain(), tmp_path)) == 0  # type: ignore[arg-type]
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
