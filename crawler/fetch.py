@@ -18,7 +18,7 @@ import httpx
 import toolscout
 from toolscout.errors import ToolscoutError
 
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 128 * 1024 * 1024
 """Largest page taken, after decompression."""
 
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})

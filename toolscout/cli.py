@@ -13,6 +13,7 @@ import typer
 from toolscout.commands import (
     catalog,
     connecting,
+    crawl,
     health,
     importing,
     listing,
@@ -77,6 +78,7 @@ for _name, _command, _short in (
     ("find", use.find, "Find tools for what you want to do."),
     ("suggest", use.suggest, "Write the call for a task."),
     ("invoke", use.invoke, "Call a tool."),
+    ("crawl", crawl.crawl, "Find servers, list their tools."),
 ):
     app.command(_name, short_help=_short)(_command)
 app.add_typer(catalog.app, name="catalog")

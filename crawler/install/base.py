@@ -223,3 +223,15 @@ def ranked(names: Sequence[str], package: str) -> list[str]:
         return (_AVOIDED.search(name) is not None and k != bare, k != bare, -words, len(name))
 
     return sorted(dict.fromkeys(names), key=score)
+
+
+def reachable(folder: Path) -> bool:
+    """Whether the installing user can enter a folder (a home of root's often bars it)."""
+    if os.geteuid() != 0:
+        return os.access(folder, os.W_OK | os.X_OK)
+    uid = install_uid()
+    for path in (folder, *folder.parents):
+        mode = path.stat()
+        if not mode.st_mode & 0o001 and mode.st_uid != uid:
+            return False
+    return True

@@ -40,11 +40,15 @@ class Found:
 
     server: Server
     """Its record: ``server_id`` (`package_id` or `remote_id`, so that sources agree), ``sources`` with one entry, and
-    ``install`` as far as known. ``server.version`` set means: deploy it again when the version is another one."""
+    ``install`` as far as known."""
 
     verdict: Verdict = Verdict.UNKNOWN
     reason: str = ""
     """Why this verdict, in a few words."""
+
+    marker: str | None = None
+    """Anything that becomes another when the entry changes (a version, a serial number, a time): what was deployed at
+    another marker is deployed again. None: this source cannot tell, so what is known is left alone."""
 
     published: str | None = None
     """When this version was published (ISO 8601)."""
@@ -67,6 +71,9 @@ class Batch:
     problems: list[str] = field(default_factory=list)
     """Entries that could not be read, one sentence each. They never stop a listing."""
 
+    vanished: list[str] = field(default_factory=list)
+    """Ids of servers that the source says are withdrawn. They are kept, as unavailable."""
+
 
 class Source(ABC):
     """Lists servers. Holds no state between runs: the caller keeps the cursor and the time of the last full listing.
@@ -82,6 +89,10 @@ class Source(ABC):
 
     complete: ClassVar[bool] = True
     """Whether a listing from the start holds everything, so that what is missing from it has vanished."""
+
+    def lists_all(self) -> bool:
+        """``complete``, unless how this one is set up narrows its listing (a file of names, say)."""
+        return self.complete
 
     @abstractmethod
     def batches(self, fetcher: Fetcher, *, since: str | None = None, cursor: str | None = None) -> AsyncIterator[Batch]:

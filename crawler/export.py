@@ -1,0 +1,103 @@
+"""What a crawl found, on its way out: one entity kept once, files in the contract, and into the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolscout.crawler.state import State
+from toolscout.jsonl import write_records
+from toolscout.records import Server, ServerState, Source, Tool
+
+if TYPE_CHECKING:
+    from toolscout.index.catalogue import Catalogue
+
+
+@dataclass
+class Export:
+    """What went out. ``merged`` counts servers that are copies of another one."""
+
+    servers: int = 0
+    tools: int = 0
+    merged: int = 0
+    unavailable: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as one JSON object."""
+        return asdict(self)
+
+
+def entities(state: State) -> Iterator[tuple[Server, list[str]]]:
+    """One server for each entity, in order of ids, with the ids of its copies.
+
+    MCP-Flow's rule (arXiv 2510.24284): servers with identical sets of tool descriptions are one. Those whose
+    descriptions are all empty have no entity key: nothing says that they are alike.
+    """
+    groups: dict[str, list[Server]] = {}
+    for server, entity in state.servers():
+        groups.setdefault(entity or f"alone:{server.server_id}", []).append(server)
+    kept = []
+    for group in groups.values():
+        group.sort(key=_rank)
+        first, *copies = group
+        sources: dict[tuple[str, str], Source] = {}
+        for server in group:
+            for source in server.sources:
+                sources.setdefault((source.marketplace, source.id), source)
+        kept.append((first.model_copy(update={"sources": list(sources.values())}), [c.server_id for c in copies]))
+    yield from sorted(kept, key=lambda pair: pair[0].server_id)
+
+
+def _rank(server: Server) -> tuple[Any, ...]:
+    """Of copies the one that can be had and needs least, that most sources list, with the plainest name."""
+    return (
+        server.state is ServerState.UNAVAILABLE,
+        server.state is ServerState.NEEDS_KEY,
+        -len(server.sources),
+        -(server.popularity or 0.0),
+        server.install.package is None,
+        len(server.server_id),
+        server.server_id,
+    )
+
+
+def export_files(state: State, folder: Path) -> Export:
+    """Write ``servers.jsonl.gz`` and ``tools.jsonl.gz`` (DESIGN's contract) into a folder, each atomically.
+
+    Equal states give equal bytes. Raises StorageError.
+    """
+    done = Export()
+    kept = list(entities(state))
+    done.merged = sum(len(copies) for _, copies in kept)
+    done.unavailable = sum(server.state is ServerState.UNAVAILABLE for server, _ in kept)
+    done.servers = write_records(folder / "servers.jsonl.gz", (server for server, _ in kept))
+    done.tools = write_records(
+        folder / "tools.jsonl.gz", (t for server, _ in kept for t in state.tools(server.server_id))
+    )
+    return done
+
+
+def into_catalogue(state: State, catalogue: Catalogue, *, trust: bool = True) -> Export:
+    """Bring the catalogue up to date with the crawl: exactly the tools that each server lists now.
+
+    A tool whose fingerprint changed goes under review there, as for every source. What the user runs keeps its state;
+    copies that were stored earlier give way to the server that is kept.
+    """
+    done = Export()
+    for server, copies in entities(state):
+        tools: list[Tool] = state.tools(server.server_id)
+        known = catalogue.get_server(server.server_id)
+        if known is not None and known.state in (ServerState.READY, ServerState.QUARANTINED):
+            server = server.model_copy(update={"state": known.state})
+        catalogue.put_server(server, tools, trust=trust)
+        for copy in copies:
+            stale = catalogue.get_server(copy)
+            if stale is not None and stale.state not in (ServerState.READY, ServerState.QUARANTINED):
+                catalogue.unite(server.server_id, [copy])
+        done.servers += 1
+        done.tools += len(tools)
+        done.merged += len(copies)
+        done.unavailable += server.state is ServerState.UNAVAILABLE
+    return done

@@ -1,0 +1,359 @@
+"""``crawl``: find servers, deploy them in a sandbox, list their tools."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolscout.commands.output import AsJson, emit, note, progress, say
+from toolscout.errors import BadInput, NotAllowed, NotFound
+
+if TYPE_CHECKING:
+    from toolscout.crawler.crawl import Crawl, ListingReport, Progress
+    from toolscout.crawler.sources.base import Source
+
+_SAY_EVERY = 60.0
+"""Seconds between lines of progress where there is no terminal."""
+
+
+def crawl(
+    source: Annotated[
+        list[str] | None,
+        typer.Option(help="npm, pypi, registry, clients. Repeatable.", show_default="what was listed before"),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the crawl's memory, caches and sandboxes.", show_default="in the home"),
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(help="REGISTRY=FILE with package names, one a line. Repeatable.", show_default=False),
+    ] = None,
+    package: Annotated[
+        list[str] | None, typer.Option(help="Only this one: npm:NAME or pypi:NAME. Repeatable.", show_default=False)
+    ] = None,
+    pattern: Annotated[str, typer.Option(help="Which names are taken (regular expression).")] = "mcp",
+    details: Annotated[
+        bool, typer.Option("--details", help="Ask npm about each package before installing it.")
+    ] = False,
+    registry_url: Annotated[
+        str, typer.Option(help="Address of the MCP registry.", envvar="TOOLSCOUT_REGISTRY_URL", show_default=False)
+    ] = "",
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(help="For clients: a configuration file, or a folder of them.", show_default="your clients'"),
+    ] = None,
+    since: Annotated[
+        str, typer.Option(help="'last' or a date: only what is new since, where a source can tell.", show_default=False)
+    ] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin unfinished listings anew.")] = False,
+    deploy: Annotated[bool, typer.Option(help="Deploy what waits for it; without, list only.")] = True,
+    limit: Annotated[int, typer.Option(min=0, help="Deploy at most so many.", show_default="all")] = 0,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop after so long.", show_default="never")] = 0.0,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Servers deployed at once.")] = 2,
+    retry: Annotated[
+        list[str] | None, typer.Option(help="Try failures of this class again. Repeatable.", show_default=False)
+    ] = None,
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, namespaces, or none (unsafe).")] = "auto",
+    seconds: Annotated[float, typer.Option(min=1, help="Time for one start of a server.")] = 25.0,
+    memory: Annotated[int, typer.Option(min=64, help="MiB of memory of one server.")] = 2048,
+    disk: Annotated[int, typer.Option(min=16, help="MiB that one server may write.")] = 256,
+    install_disk: Annotated[int, typer.Option(min=16, help="MiB of one installation.")] = 1024,
+    keep_free: Annotated[float, typer.Option(min=0, help="GiB of disk that stay free.")] = 5.0,
+    npm_client: Annotated[str, typer.Option(help="auto, bun or npm.")] = "auto",
+    python: Annotated[
+        list[Path] | None,
+        typer.Option(help="Interpreter for PyPI packages. Repeatable, best first.", show_default="those found"),
+    ] = None,
+    contact: Annotated[str, typer.Option(help="Your address, told to the services that are asked.")] = "",
+    export: Annotated[
+        Path | None, typer.Option(help="Folder for servers.jsonl.gz and tools.jsonl.gz.", show_default=False)
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for crawl.html and crawl.json.", show_default=False)
+    ] = None,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option(help="Servers from elsewhere (JSONL): the report counts what is new.", show_default=False),
+    ] = None,
+    catalog: Annotated[
+        bool, typer.Option("--catalog", help="Bring the catalogue up to date with what was found.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find MCP servers, deploy each in a sandbox, list its tools; stopped anywhere, the same command goes on.
+
+    Nothing of a foreign package runs outside the sandbox: npm with scripts off, wheels only from PyPI, no network and
+    no file of yours at listing time.
+    """
+    from toolscout.crawler.crawl import Crawl, DeployOptions
+    from toolscout.crawler.failures import Failure
+    from toolscout.crawler.limits import Limits
+    from toolscout.settings import load_settings
+
+    classes = [str(f) for f in Failure]
+    for name in retry or ():
+        if name not in classes:
+            raise BadInput(f"There is no failure class '{name}'.", f"Known are: {', '.join(classes)}.")
+    limits = Limits(seconds=seconds, memory=memory, disk=disk, install_disk=install_disk)
+    options = DeployOptions(workers, limit, minutes, tuple(retry or ()), keep_free, limits)
+    folder = work or load_settings().home / "crawl"
+    with Crawl(folder) as crawling, _sigterm_is_ctrl_c():
+        kit = _Kit(crawling, limits, sandbox, npm_client, tuple(python or ()), contact)
+        wanted = _Wanted(source or [], names or [], package or [], pattern, details, registry_url, config or [])
+        listed, done = asyncio.run(_work(kit, wanted, options, since, fresh, deploy))
+        result: dict[str, Any] = {"work": str(folder), "listed": [vars(r) for r in listed]}
+        if done is not None:
+            result["deployed"] = {**vars(done), "rate": round(done.rate, 1)}
+        result |= _outputs(crawling, export, report, known or [], catalog)
+    if as_json:
+        emit(result)
+        return
+    _tell(listed, done, result)
+    failed = [r for r in listed if r.error]
+    if failed:
+        raise typer.Exit(5)
+
+
+class _Wanted:
+    """Which sources, with what."""
+
+    def __init__(
+        self,
+        sources: list[str],
+        names: list[str],
+        packages: list[str],
+        pattern: str,
+        details: bool,
+        registry_url: str,
+        config: list[Path],
+    ) -> None:
+        self.names: dict[str, Path] = {}
+        for text in names:
+            registry, sep, file = text.partition("=")
+            if not sep or registry not in ("npm", "pypi"):
+                raise BadInput(f"--names {text} is not REGISTRY=FILE.", "For example: --names npm=names.txt")
+            self.names[registry] = Path(file)
+        self.packages = [_package(text) for text in packages]
+        self.sources = list(dict.fromkeys([*sources, *(r for r in self.names if r not in sources)]))
+        self.pattern = pattern
+        self.details = details
+        self.registry_url = registry_url
+        self.config = config
+        if config and "clients" not in self.sources:
+            self.sources.append("clients")
+
+
+def _package(text: str) -> tuple[str, str]:
+    registry, sep, name = text.partition(":")
+    if not sep or registry not in ("npm", "pypi") or not name:
+        raise BadInput(f"{text!r} is no package.", "Use npm:NAME or pypi:NAME.")
+    return registry, name
+
+
+class _Kit:
+    """The tools of a crawl, made when they are needed."""
+
+    def __init__(
+        self, crawling: Crawl, limits: Any, sandbox: str, npm_client: str, pythons: tuple[Path, ...], contact: str
+    ) -> None:
+        self.crawling = crawling
+        self.sandbox_name = sandbox
+        self.contact = contact
+        self._limits = limits
+        self._npm_client = npm_client
+        self._pythons = pythons
+
+    def installers(self) -> dict[str, Any]:
+        """Those that work here. Raises NotAllowed when none does."""
+        from toolscout.crawler.install.base import Shop, reachable
+        from toolscout.crawler.install.npm import NpmInstaller
+        from toolscout.crawler.install.pypi import PypiInstaller
+
+        if not reachable(self.crawling.work):
+            raise NotAllowed(
+                f"The unprivileged user that installs cannot reach {self.crawling.work}.",
+                "Name a folder that others may enter with --work, such as one under /var/tmp.",
+            )
+        shop = Shop.open(self.crawling.work, self._limits)
+        found = {i.registry: i for i in (NpmInstaller(shop, self._npm_client), PypiInstaller(shop, self._pythons))}
+        usable = {registry: installer for registry, installer in found.items() if installer.usable}
+        if not usable:
+            raise NotAllowed("Neither Node.js with npm nor a usable Python is here.", "Install Node.js, or python3.")
+        for registry in found.keys() - usable.keys():
+            note(f"{registry} packages are left out: what installs or runs them is not here.")
+        return usable
+
+
+async def _work(
+    kit: _Kit, wanted: _Wanted, options: Any, since: str, fresh: bool, deploy: bool
+) -> tuple[list[ListingReport], Progress | None]:
+    from toolscout.crawler.fetch import Fetcher
+    from toolscout.crawler.sandbox import choose
+
+    crawling = kit.crawling
+    box = choose(kit.sandbox_name) if deploy else None
+    if box is not None and not box.confined:
+        note("WARNING: servers run without a sandbox, with access to the network and to what this user may read.")
+    needs_npm = "npm" in wanted.sources and "npm" not in wanted.names
+    installers = kit.installers() if deploy or needs_npm else {}
+    async with Fetcher(crawling.state, contact=kit.contact) as fetcher:
+        with _listing_progress() as tell:
+            listed = await crawling.list_sources(
+                _sources(kit, wanted, installers), fetcher, since=since or None, fresh=fresh, tell=tell
+            )
+        if box is None:
+            return listed, None
+        with _deploy_progress() as show:
+            done = await crawling.deploy(box, installers, fetcher, options, show)
+    return listed, done
+
+
+def _sources(kit: _Kit, wanted: _Wanted, installers: dict[str, Any]) -> list[Source]:
+    from toolscout.crawler.sources.known import Setup, make
+    from toolscout.crawler.sources.packages import PackagesSource
+
+    setup = Setup(
+        names=wanted.names,
+        pattern=wanted.pattern,
+        details=wanted.details,
+        registry_url=wanted.registry_url,
+        configured=_configured(wanted.config) if "clients" in wanted.sources else (),
+        npm=installers.get("npm"),
+        work=kit.crawling.work,
+    )
+    made = [make(name, setup) for name in wanted.sources]
+    return [*made, PackagesSource(wanted.packages)] if wanted.packages else made
+
+
+def _configured(files: list[Path]) -> list[Any]:
+    """The servers of the user's clients, or of files. Read here: the crawler must not know the server room."""
+    from toolscout.crawler.sources.clients import Configured
+    from toolscout.server.clients.known import CLIENTS, Machine
+    from toolscout.server.clients.read import Reading, read_client, read_file
+
+    machine, reading = Machine(), Reading()
+    if not files:
+        for client in CLIENTS.values():
+            reading.add(read_client(client, machine))
+    for path in files:
+        if path.is_dir():
+            for inner in sorted(p for p in path.iterdir() if p.suffix in (".json", ".jsonc", ".toml") and p.is_file()):
+                try:
+                    reading.add(read_file(inner, machine))
+                except (BadInput, NotFound) as error:
+                    note(f"skipped: {error}")
+        else:
+            reading.add(read_file(path, machine))
+    for failed, reason in reading.failures:
+        note(f"skipped: {failed}: {reason}")
+    return [Configured(e.name, e.config, e.source) for e in reading.entries if e.config and e.problem is None]
+
+
+def _outputs(
+    crawling: Crawl, export: Path | None, report: Path | None, known: list[Path], catalog: bool
+) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    if export is not None:
+        from toolscout.crawler.export import export_files
+
+        made["export"] = {"folder": str(export), **export_files(crawling.state, export).to_dict()}
+    if report is not None:
+        from toolscout.crawler.report import write_report
+        from toolscout.jsonl import read_records
+        from toolscout.records import Server
+
+        ids = [server.server_id for path in known for server in read_records(path, Server)]
+        full = write_report(crawling.state, report, ids)
+        made["report"] = {k: full[k] for k in ("servers", "entities", "copies", "new_servers", "tools")}
+        made["report"]["folder"] = str(report)
+    if catalog:
+        from toolscout.crawler.export import into_catalogue
+        from toolscout.index.catalogue import Catalogue
+        from toolscout.settings import load_settings
+
+        with Catalogue(load_settings().database_url) as catalogue:
+            made["catalog"] = into_catalogue(crawling.state, catalogue).to_dict()
+    return made
+
+
+def _tell(listed: list[ListingReport], done: Progress | None, result: dict[str, Any]) -> None:
+    for r in listed:
+        gone = f", {r.gone:,} gone" if r.gone else ""
+        say(f"{r.source}: {r.listed:,} listed, {r.new:,} new{gone}")
+        if r.error:
+            note(f"{r.source} stopped early: {r.error} The same command goes on from there.")
+    if done is not None:
+        share = f" ({done.ok / done.done:.0%})" if done.done else ""
+        say(f"{done.done:,} deployed, {done.ok:,} with tools{share}, {done.tools:,} tools, {done.rate:,.0f} an hour")
+    for name in ("export", "catalog"):
+        if name in result:
+            part = result[name]
+            say(f"{name}: {part['servers']:,} servers, {part['tools']:,} tools, {part['merged']:,} copies merged")
+    if "report" in result:
+        say(f"report: {result['report']['folder']}/crawl.html")
+    if "catalog" in result:
+        note("The search is brought up to date with: toolscout index build")
+
+
+@contextmanager
+def _listing_progress() -> Iterator[Callable[[str, int], None]]:
+    with progress("Listing") as tick:
+        yield lambda source, listed: tick(listed, None)
+
+
+@contextmanager
+def _deploy_progress() -> Iterator[Callable[[Progress], None]]:
+    """A bar with rate and time left on a terminal; a line a minute elsewhere."""
+    if not sys.stderr.isatty():
+        last = time.monotonic()
+
+        def line(state: Progress) -> None:
+            nonlocal last
+            if time.monotonic() - last >= _SAY_EVERY:
+                last = time.monotonic()
+                note(_standing(state))
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("Deploying"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda state: bar.update(
+            task, completed=state.done, total=state.total, description=escape(_standing(state))
+        )
+
+
+def _standing(state: Progress) -> str:
+    left = time.strftime("%H:%M:%S", time.gmtime(min(state.left, 359_999)))
+    share = state.ok / state.done if state.done else 0.0
+    return (
+        f"{state.done:,}/{state.total:,}, {state.ok:,} with tools ({share:.0%}), {state.rate:,.0f} an hour, {left} left"
+    )
+
+
+@contextmanager
+def _sigterm_is_ctrl_c() -> Iterator[None]:
+    """A polite kill ends as Ctrl-C does: running servers are killed, what was finished is kept."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
