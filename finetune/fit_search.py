@@ -86,6 +86,8 @@ def read_cases(index: SearchIndex, calls: Sequence[Call]) -> list[Case]:
         wanted = np.array([id_hash(t) for t in sorted(call.relevant_ids())], dtype=np.uint64)
         relevant = lookup(index.sorted_ids, index.id_order, wanted)
         relevant = relevant[relevant >= 0]
+        if call.gold and not len(relevant):
+            continue  # for a tool of another pool: not unanswerable, only not answerable here
         near = [np.argpartition(-s, min(_NEAR, len(index) - 1))[:_NEAR] for n, s in signals.items() if n in FITTED]
         rows = np.unique(np.concatenate([*near, relevant])).astype(np.int64)
         table = np.stack([signals[n][rows] for n in FITTED], axis=1).astype(np.float64)
