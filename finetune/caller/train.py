@@ -83,7 +83,7 @@ def train_caller(
     try:
         out.mkdir(parents=True, exist_ok=True)
         if main:
-            _same_run(out, identity)
+            same_run(out, identity)
         if (out / "train.json").is_file():
             say(f"{out} is finished; nothing to do")
             return dict(json.loads((out / "train.json").read_text("utf-8")))
@@ -92,7 +92,8 @@ def train_caller(
         raise StorageError(f"{out} cannot be written: {error}.", "Check the folder and the free space.") from None
 
 
-def _same_run(out: Path, identity: JsonObject) -> None:
+def same_run(out: Path, identity: JsonObject) -> None:
+    """Write ``run.json``; raises BadInput when the folder holds another run, or something else."""
     path = out / "run.json"
     if not path.is_file():
         if any(out.iterdir()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -96,7 +97,7 @@ def caller_rows(
         say(f"  {kind} {number}")
 
 
-@app.command("caller")
+@app.command("caller", cls=ManyFiles)
 def caller(
     rows: Annotated[Path, typer.Option(help="File of `toolscout train caller-rows`.")],
     base: Annotated[Path, typer.Option(help="Folder of the base model, or its GGUF file.")],
@@ -132,21 +133,96 @@ def caller(
         float, typer.Option(min=0, help="End after so many minutes with a checkpoint.", show_default="never")
     ] = 0.0,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads.", show_default="PyTorch's choice")] = 0,
+    rl: Annotated[bool, typer.Option("--rl", help="Go on from an adapter by reinforcement (GRPO).")] = False,
+    adapter: Annotated[
+        Path | None, typer.Option(help="--rl: adapter folder to go on from.", show_default=False)
+    ] = None,
+    tools: Annotated[
+        list[Path] | None,
+        typer.Option(help="--rl: files of the tools in the rows. Several may follow.", show_default=False),
+    ] = None,
+    group: Annotated[int | None, typer.Option(min=2, help="--rl: answers to a prompt.", show_default="preset")] = None,
+    prompts: Annotated[
+        int | None,
+        typer.Option(min=1, help="--rl: prompts in a step; then --batch is answers in a pass.", show_default="preset"),
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(min=0.01, help="--rl: of sampling.", show_default="1")] = None,
+    max_prompt: Annotated[
+        int | None, typer.Option(min=16, help="--rl: longest prompt, in tokens.", show_default="preset")
+    ] = None,
+    max_completion: Annotated[
+        int | None, typer.Option(min=4, help="--rl: longest answer, in tokens.", show_default="preset")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="--rl: dr_grpo, grpo, bnpo or dapo.", show_default="dr_grpo")] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="--rl: divide advantages by the spread of the group or batch, or none.", show_default="none"),
+    ] = None,
+    beta: Annotated[
+        float | None,
+        typer.Option(min=0, help="--rl: weight of the KL divergence from --adapter.", show_default="preset"),
+    ] = None,
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="--rl: weights of rewards, as right_tool=0.2,right_values=0.3; others 0.",
+            show_default="all six, summing to 1",
+        ),
+    ] = "",
+    easiest: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="--rl: leave out rows that are right with this probability.", show_default="0.9"
+        ),
+    ] = None,
+    hardest: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="--rl: leave out rows less probably right than this.", show_default="0.000001"),
+    ] = None,
+    held_out: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="--rl: share of gold tools that only measure.", show_default="0.1"),
+    ] = None,
+    held_rows: Annotated[
+        int | None, typer.Option(min=1, help="--rl: most rows to measure with.", show_default="preset")
+    ] = None,
+    skip: Annotated[
+        int, typer.Option(min=0, help="--rl: leave out the first rows, on which the adapter was tuned.")
+    ] = 0,
+    vllm: Annotated[bool, typer.Option("--vllm", help="--rl: sample with vLLM (GPU, with --no-share).")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a call generator with LoRA; checkpointed, seeded, on CPU or GPU, on several by `accelerate launch`.
 
-    A GGUF base is dequantised once, beside the run: the adapter then fits the very weights that are served.
+    A GGUF base is dequantised once, beside the run: the adapter then fits the very weights that are served. With --rl
+    training goes on from --adapter by GRPO, from rewards that programs check; held-out rows are measured before and
+    after.
     """
     from toolscout.commands.training import _command
     from toolscout.finetune.caller.base import prepare_base
     from toolscout.finetune.caller.presets import preset as settings
+    from toolscout.finetune.caller.rl_options import rl_preset
     from toolscout.finetune.caller.train import CallerRunning, train_caller
 
-    options = settings(
-        preset, rank=rank, alpha=alpha, dropout=dropout, targets=targets, rate=rate, schedule=schedule, warmup=warmup,
-        batch=batch, accumulate=accumulate, max_tokens=max_tokens, share=share, steps=steps, limit=limit, seed=seed,
-    )  # fmt: skip
+    shared = {
+        "rate": rate, "schedule": schedule, "warmup": warmup, "batch": batch, "share": share,
+        "steps": steps or None, "limit": limit or None, "seed": seed,
+    }  # fmt: skip
+    tuning = {
+        "rank": rank, "alpha": alpha, "dropout": dropout, "targets": targets, "accumulate": accumulate,
+        "max_tokens": max_tokens,
+    }  # fmt: skip
+    rewarded = {
+        "group": group, "prompts": prompts, "temperature": temperature, "max_prompt": max_prompt,
+        "max_completion": max_completion, "loss": loss, "scale": scale, "beta": beta,
+        "weights": _weights(weights) if weights else None, "easiest": easiest, "hardest": hardest,
+        "held_out": held_out, "held_rows": held_rows, "skip": skip or None, "vllm": vllm or None,
+    }  # fmt: skip
+    _none_given(
+        tuning if rl else {**rewarded, "adapter": adapter, "tools": tools}, "cannot be used with" if rl else "needs"
+    )
+    if rl and (adapter is None or not tools):
+        raise BadInput("--rl needs the adapter to go on from and the rows' tools.", "Give --adapter and --tools.")
     if base.suffix == ".gguf":
         base = prepare_base(base, out.with_name(out.name + "-base"))
     running = CallerRunning(
@@ -158,13 +234,37 @@ def caller(
         command=_command(sys.argv[1:]),
     )
     with progress("Training") as tick:
-        result = train_caller(rows, base, out, options, running, say=note, tick=tick)
+        if rl and adapter is not None:
+            from toolscout.finetune.caller.rl import train_rl
+            from toolscout.finetune.pairs import read_pool
+
+            known = read_pool(tools or []).tools
+            options = rl_preset(preset, **shared, **rewarded)
+            result = train_rl(rows, known, base, adapter, out, options, running, say=note, tick=tick)
+        else:
+            result = train_caller(rows, base, out, settings(preset, **shared, **tuning), running, say=note, tick=tick)
     if as_json:
         emit(result)
     elif result["finished"]:
         say(f"The adapter is in {out / 'adapter'}, its card in {out / 'README.md'}.")
     else:
         say(f"Stopped at step {result['steps']} of {result['of']}. The same command goes on.")
+
+
+def _none_given(options: Mapping[str, object], how: str) -> None:
+    """Raises BadInput when an option of the other way of training is given."""
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None and value != []]
+    if given:
+        raise BadInput(f"{given[0]} {how} --rl.", "See `toolscout train caller --help`.")
+
+
+def _weights(text: str) -> dict[str, float]:
+    try:
+        return {n.strip(): float(v) for n, _, v in (p.partition("=") for p in text.split(",") if p.strip())}
+    except ValueError:
+        raise BadInput(
+            f"{text!r} gives no weights.", "For example: --weights right_tool=0.4,right_values=0.6"
+        ) from None
 
 
 def _sizes(text: str) -> dict[int, float]:
