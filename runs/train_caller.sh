@@ -7,11 +7,13 @@
 # SERVERS are .jsonl or .jsonl.gz files of the data contract, or several of them in one word, separated by spaces.
 # Nothing is fetched. Stopped, the same command goes on: finished stages are not repeated.
 #
-# Environment: PYTHON (an interpreter with the train extra), STAGES (all of: rows train export eval), ROWS (options of
-# `toolscout train caller-rows`), NAME (of the base, as `toolscout model pull` knows it), CANDIDATES and LIMIT (of the
-# measure), LAUNCH (a launcher for several GPUs: "accelerate launch --config_file runs/accelerate.yaml").
+# Environment: PYTHON (an interpreter with the train extra), STAGES (by default: rows train export eval; `rl` between
+# train and export goes on by reinforcement, and what it makes is exported), ROWS (options of
+# `toolscout train caller-rows`), RL (options of `toolscout train caller --rl`), NAME (of the base, as `toolscout model
+# pull` knows it), CANDIDATES and LIMIT (of the measure), LAUNCH (a launcher for several GPUs: "accelerate launch --config_file runs/accelerate.yaml").
 #
 #   OUT/rows.jsonl.gz   the training rows     OUT/run   the training run, with adapter/ and the model card
+#   OUT/rl              the reinforcement run, with adapter/, the card, and held-out numbers before and after
 #   OUT/caller.gguf     the adapter for llama.cpp, with caller.json      OUT/calls.json   what eval calls says
 set -euo pipefail
 
@@ -52,10 +54,24 @@ if todo train run/train.json; then
   fi
 fi
 
+adapter=$out/run/adapter
+if [[ $stages == *" rl "* || -e $out/rl/train.json ]]; then adapter=$out/rl/adapter; fi
+if todo rl rl/train.json; then
+  rl_base=$base
+  if [[ $base == *.gguf ]]; then rl_base=$out/run-base; fi
+  read -ra rl_options <<<"${RL:-}"
+  "${launch[@]}" -m toolscout train caller --rl --preset "$preset" --base "$rl_base" --rows "$out/rows.jsonl.gz" \
+    --tools "${tools[@]}" --adapter "$out/run/adapter" --out "$out/rl" ${rl_options[@]+"${rl_options[@]}"}
+  if [ ! -e "$out/rl/train.json" ]; then
+    echo "reinforcement was stopped before its end: run the same command again" >&2
+    exit 1
+  fi
+fi
+
 checkpoint=$base
 if [[ $base == *.gguf ]]; then checkpoint=$out/run-base; fi
 if todo export caller.gguf; then
-  "$python" -m toolscout train caller-export --adapter "$out/run/adapter" --base "$checkpoint" \
+  "$python" -m toolscout train caller-export --adapter "$adapter" --base "$checkpoint" \
     --base-name "${NAME:-$preset}" --gguf-adapter "$out/caller.gguf"
 fi
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from toolscout.cli import execute
 from toolscout.errors import BadInput
 from toolscout.finetune.caller.rewards import REWARDS, Answer, read_answer, score, target_of, weighted
 from toolscout.finetune.caller.rl_data import held_out, whole_lines
@@ -167,3 +168,22 @@ def test_a_line_cut_off_by_a_crash_is_dropped(tmp_path: Path) -> None:
     assert whole_lines(file) == []
     file.write_text('{"id": "a"}\n{"id": "b", "te')
     assert whole_lines(file) == [{"id": "a"}] and file.read_text() == '{"id": "a"}\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--group", "4"], "--group needs --rl"),
+        (["--adapter", "a"], "--adapter needs --rl"),
+        (["--rl", "--adapter", "a"], "--rl needs"),
+        (["--rl", "--adapter", "a", "--tools", "t", "--rank", "8"], "--rank cannot be used with --rl"),
+        (["--rl", "--adapter", "a", "--tools", "t", "--weights", "right_tool"], "gives no weights"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    more: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["train", "caller", "--rows", "r", "--base", "b", "--out", str(tmp_path / "run"), *more]
+    assert execute(given) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
