@@ -5,6 +5,7 @@ Values of environment variables never leave this file: a page may show somebody'
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -97,7 +98,7 @@ def read_entry(name: str, entry: JsonObject) -> Configured | None:
     bridged = _bridged(words) if program in ("npx", "bunx", "node") else ""
     if bridged:
         return _remote(name, bridged, env, kind="", entry=entry)
-    registry, package, rest = _package(program, words)
+    registry, package, rest, entry_point = _package(program, words)
     if registry == "oci":
         env += [EnvVar(name=n, required=True, secret=bool(_SECRET.search(n))) for n in _docker_env(words)]
         env = list({v.name: v for v in reversed(env)}.values())[::-1]
@@ -105,7 +106,12 @@ def read_entry(name: str, entry: JsonObject) -> Configured | None:
     package, version = _versioned(registry, package)
     args = _plain(rest)
     install = Install(
-        registry=registry, package=package or None, version=version, command=program, args=list(args), env=env
+        registry=registry,
+        package=package or None,
+        version=version,
+        command=entry_point or None,
+        args=list(args) if package else [],  # without a package they are somebody's own files
+        env=env,
     )
     return Configured(name, install, Transport.STDIO, tuple(args), version, needs_key)
 
@@ -205,15 +211,17 @@ def _remote(name: str, url: str, env: list[EnvVar], kind: str, entry: JsonObject
     if parts.scheme not in ("http", "https") or not parts.hostname or _PLACEHOLDER.search(parts.hostname):
         return None
     sse = "sse" in kind.lower() or (not kind and parts.path.rstrip("/").endswith("/sse"))
-    keyed = bool(entry.get("headers")) or bool(_SECRET.search(parts.query)) or any(v.secret for v in env)
+    wanted = map(str, _object(entry.get("headers")))
+    env = [*env, *(EnvVar(name=h, required=True, secret=bool(_SECRET.search(h))) for h in wanted)]
+    keyed = bool(_SECRET.search(parts.query)) or any(v.secret for v in env)
     # A query may carry somebody's key.
     clean = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
     transport = Transport.SSE if sse else Transport.HTTP
     return Configured(name, Install(registry="url", url=clean, env=env), transport, needs_key=keyed)
 
 
-def _package(program: str, words: list[str]) -> tuple[str, str, list[str]]:
-    """Registry, package specification, and the arguments after it."""
+def _package(program: str, words: list[str]) -> tuple[str, str, list[str], str]:
+    """Registry, package specification, the arguments after it, and the command within it where one is named."""
     if program in ("npx", "bunx"):
         return _after_flags(words, "npm", _NPX_VALUE_FLAGS, ("-p", "--package"))
     if program in ("npm", "pnpm", "yarn", "bun") and words[:1] and words[0] in ("exec", "x", "dlx"):
@@ -231,13 +239,13 @@ def _package(program: str, words: list[str]) -> tuple[str, str, list[str]]:
         while rest and rest[0].startswith("-"):
             takes_value = rest[0] not in _DOCKER_FLAGS and "=" not in rest[0]
             rest = rest[2 if takes_value else 1 :]
-        return ("oci", rest[0], rest[1:]) if rest else ("none", "", [])
-    return "none", "", words
+        return ("oci", rest[0], rest[1:], "") if rest else ("none", "", [], "")
+    return "none", "", words, ""
 
 
 def _after_flags(
     words: list[str], registry: str, valued: frozenset[str], naming: tuple[str, ...]
-) -> tuple[str, str, list[str]]:
+) -> tuple[str, str, list[str], str]:
     """The first word that is no flag; a flag that names the package wins, and the word is then its command."""
     named, at = "", 0
     while at < len(words) and words[at].startswith("-"):
@@ -252,8 +260,9 @@ def _after_flags(
     pattern = _NPM_NAME if registry == "npm" else _PYPI_NAME
     bare = _versioned(registry, package)[0]
     if not pattern.fullmatch(bare) or _PLACEHOLDER.search(bare) or bare.startswith("."):
-        return "none", "", words[at + 1 :]
-    return registry, package, words[at + 1 :]
+        return "none", "", words[at + 1 :], ""
+    entry_point = words[at] if named and at < len(words) else ""
+    return registry, package, words[at + 1 :], entry_point
 
 
 def _versioned(registry: str, package: str) -> tuple[str, str | None]:
@@ -303,7 +312,7 @@ def _bridged(words: list[str]) -> str:
 
 def _docker_env(words: list[str]) -> list[str]:
     names = []
-    for flag, value in zip(words, words[1:], strict=False):
+    for flag, value in itertools.pairwise(words):
         if flag in ("-e", "--env"):
             name = value.split("=", 1)[0]
             if _is_variable(name):

@@ -88,7 +88,7 @@ class Control:
 
 def parse(snapshot: str) -> Node:
     """A snapshot as Playwright prints it (a list in YAML). What can't be read is left out."""
-    import yaml
+    import yaml  # type: ignore[import-untyped]
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     root = Node("page")
@@ -140,9 +140,9 @@ def controls(root: Node, base: str) -> list[Control]:
     found: list[Control] = []
     for node in root.walk():
         name = node.said()[:80]
-        state = {"disabled": "disabled" in node.attributes, "selected": "selected" in node.attributes}
+        off, on = "disabled" in node.attributes, "selected" in node.attributes
         if node.role in PRESSABLE:
-            found.append(Control(node.ref, node.role, name, **state))
+            found.append(Control(node.ref, node.role, name, "", off, on))
         elif node.role == "link" and node.url:
             parts = urlsplit(urljoin(base, node.url))
             if (
@@ -150,7 +150,7 @@ def controls(root: Node, base: str) -> list[Control]:
                 or node.within("tablist")
                 or re.search(r"^(?:next|›|»|→)|next page", name, re.I)
             ):
-                found.append(Control(node.ref, "link", name, parts.geturl(), **state))
+                found.append(Control(node.ref, "link", name, parts.geturl(), off, on))
     return found
 
 

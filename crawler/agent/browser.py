@@ -1,0 +1,317 @@
+"""A real browser, held politely: one page after the other, documents through the crawler's own client.
+
+Documents go through `Fetcher`: so robots.txt, rate limits, retries, the user agent and the cache are the same as for
+every other source. What a page then loads by itself goes to the site directly, at the same pace; pictures, fonts,
+films, foreign frames, posts, and everything on this machine's own network do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import shutil
+import time
+import urllib.robotparser
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from toolscout.crawler.agent.snapshot import Node, parse
+from toolscout.crawler.fetch import Fetcher, FetchError
+from toolscout.errors import BadInput, NotFound, ToolscoutError
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page, Request, Route
+
+_SKIPPED = frozenset({"image", "media", "font", "websocket", "eventsource", "manifest", "texttrack", "ping"})
+_ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_HUMANS_ONLY = ("verify you are human", "checking your browser", "enable javascript and cookies to continue")
+_SETTLE = 6.0
+"""Most seconds for a page to come to rest."""
+
+
+class Browser:
+    """A headless Chromium over a fetcher. Use as ``async with Browser(fetcher) as browser``.
+
+    Args:
+        executable: path of a Chromium; '' looks on the path, then for Playwright's own.
+        unsandboxed: run without Chromium's sandbox (as root there is no other way).
+        delay: least seconds between two documents of one host, and between two things that a page loads by itself
+            a tenth of it; a site's Crawl-delay wins where it is longer.
+        rest: seconds without a change or a request under way after which a page has come to rest.
+        timeout: seconds for one page.
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        *,
+        executable: str = "",
+        unsandboxed: bool = False,
+        delay: float = 1.0,
+        rest: float = 0.5,
+        timeout: float = 30.0,
+    ) -> None:
+        self.pages = 0
+        """Documents opened."""
+        self._fetcher = fetcher
+        self._executable = executable
+        self._unsandboxed = unsandboxed
+        self._delay = delay
+        self._rest = rest
+        self._timeout = timeout
+        self._next: dict[str, float] = {}
+        self._delays: dict[str, float] = {}
+        self._stack = contextlib.AsyncExitStack()
+        self._context: BrowserContext | None = None
+        self._tabs: dict[Page, Tab] = {}
+
+    async def __aenter__(self) -> Browser:
+        try:
+            from playwright.async_api import Error, async_playwright
+        except ImportError:
+            raise NotFound(
+                "Playwright is not installed, and this marketplace is read with a browser.",
+                "Install it with: pip install 'toolscout[crawl]'",
+            ) from None
+        if hasattr(os, "geteuid") and os.geteuid() == 0 and not self._unsandboxed:
+            raise BadInput(
+                "Chromium has no sandbox when it is started as root.",
+                "Run the crawl as another user, or set TOOLSCOUT_CRAWL_UNSANDBOXED=1 in a container made for it.",
+            )
+        try:
+            playwright = await self._stack.enter_async_context(async_playwright())
+            browser = await playwright.chromium.launch(
+                executable_path=self._executable or find_chromium(),
+                chromium_sandbox=not self._unsandboxed,
+                args=["--disable-dev-shm-usage"],
+            )
+        except Error as error:
+            await self._stack.aclose()
+            first = str(error).strip().splitlines()[0][:200]
+            raise NotFound(
+                f"Chromium does not start: {first}",
+                "Install one (Debian: apt-get install chromium), or set TOOLSCOUT_CRAWL_BROWSER to its path.",
+            ) from None
+        self._stack.push_async_callback(browser.close)
+        self._context = await browser.new_context(
+            user_agent=self._fetcher.user_agent,
+            accept_downloads=False,
+            service_workers="block",
+            viewport={"width": 1280, "height": 1600},
+        )
+        await self._context.route("**/*", self._serve)
+        self._context.set_default_timeout(self._timeout * 1000)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def tab(self, site: str) -> Tab:
+        """A new tab that stays on one site (the host of this address)."""
+        assert self._context is not None, "the browser is not open"
+        page = await self._context.new_page()
+        tab = self._tabs[page] = Tab(self, page, urlsplit(site).netloc)
+        page.on("popup", lambda popup: asyncio.ensure_future(popup.close()))
+        return tab
+
+    async def _serve(self, route: Route, request: Request) -> None:
+        """Everything that any page asks for comes by here; what is no tab's (a popup's) gets nothing."""
+        from playwright.async_api import Error
+
+        with contextlib.suppress(Error):  # the page may be gone by now
+            tab = self._tabs.get(request.frame.page)
+            await (tab._serve(route, request) if tab is not None else route.abort())
+
+    async def _turn(self, url: str, share: float = 1.0) -> None:
+        """Wait for this host's turn."""
+        parts = urlsplit(url)
+        if share == 1.0 and parts.netloc not in self._delays:
+            self._delays[parts.netloc] = await self._crawl_delay(f"{parts.scheme}://{parts.netloc}")
+        gap = max(self._delay, self._delays.get(parts.netloc, 0.0)) * share
+        start = max(time.monotonic(), self._next.get(parts.netloc, 0.0))
+        self._next[parts.netloc] = start + gap
+        await asyncio.sleep(start - time.monotonic())
+
+    async def _crawl_delay(self, site: str) -> float:
+        rules = urllib.robotparser.RobotFileParser()
+        try:
+            rules.parse((await self._fetcher.get(f"{site}/robots.txt")).text.splitlines())
+        except FetchError as error:
+            if 400 <= error.status < 500:
+                return 0.0
+            raise
+        return min(float(rules.crawl_delay(self._fetcher.user_agent) or 0.0), 60.0)
+
+
+class Tab:
+    """One tab. It never leaves its site."""
+
+    def __init__(self, browser: Browser, page: Page, host: str) -> None:
+        self._browser = browser
+        self._page = page
+        self._host = host
+        self._failure: ToolscoutError | None = None
+        self._fresh = False
+        self._under_way: set[Request] = set()
+        page.on("request", lambda request: self._under_way.add(request))
+        page.on("requestfinished", lambda request: self._under_way.discard(request))
+        page.on("requestfailed", lambda request: self._under_way.discard(request))
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._page.url
+
+    async def open(self, url: str, *, fresh: bool = False) -> Node:
+        """Open an address and wait until the page rests. ``fresh`` asks the site even if the page is kept.
+
+        Raises:
+            FetchError: robots.txt forbids it, it does not answer, or it wants a human.
+        """
+        from playwright.async_api import Error
+
+        self._failure, self._fresh = None, fresh
+        self._under_way.clear()
+        self._browser.pages += 1
+        try:
+            await self._page.goto(url, wait_until="domcontentloaded")
+        except Error as error:
+            raise self._failed(url, error) from None
+        if self._failure is not None:
+            raise self._failure
+        root = await self.settle()
+        said = (await self.text())[:2000].lower()
+        if any(words in said for words in _HUMANS_ONLY):
+            raise FetchError(f"{_bare(url)} wants a human to look at it; it is left alone.", status=403)
+        return root
+
+    async def press(self, ref: str) -> Node:
+        """Press what a snapshot calls by this reference, and wait until the page rests."""
+        from playwright.async_api import Error
+
+        self._failure, self._fresh = None, True
+        before = self._page.url
+        try:
+            await self._page.locator(f"aria-ref={ref}").click(timeout=5000)
+        except Error as error:
+            raise self._failed(before, error) from None
+        root = await self.settle()
+        if self._failure is not None:
+            raise self._failure
+        return root
+
+    async def scroll(self) -> Node:
+        """Go to the end of the page: what comes only then is there afterwards."""
+        await self._page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+        await asyncio.sleep(0.2)
+        return await self.settle()
+
+    async def settle(self) -> Node:
+        """Wait until nothing changes any more, or the time for that is over."""
+        from playwright.async_api import Error
+
+        end = time.monotonic() + _SETTLE
+        last, root, since = "", Node("page"), time.monotonic()
+        while time.monotonic() < end:
+            try:
+                now = await self._page.aria_snapshot(mode="ai")
+            except Error:
+                await asyncio.sleep(0.1)  # it is moving to another page
+                continue
+            if now != last:
+                last, root, since = now, parse(now), time.monotonic()
+            elif not self._under_way and time.monotonic() - since >= self._browser._rest and not _loading(root):
+                break
+            await asyncio.sleep(0.1)
+        return root
+
+    async def text(self) -> str:
+        """All that can be read on the page, fields included."""
+        script = """() => {
+            const fields = [...document.querySelectorAll('textarea, input:not([type=hidden]):not([type=password])')]
+            return [document.body ? document.body.innerText : '', ...fields.map(f => f.value || '')].join('\\n')
+        }"""
+        return str(await self._evaluate(script, ""))
+
+    async def about(self) -> tuple[str, str]:
+        """The page's title and its own description of itself (the meta element that is made for this)."""
+        script = """() => [document.title || '',
+            (document.querySelector('meta[name=description], meta[property="og:description"]') || {}).content || '']"""
+        title, description = await self._evaluate(script, ["", ""])
+        return str(title), str(description)
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._page.close()
+
+    async def _evaluate(self, script: str, otherwise: Any) -> Any:
+        from playwright.async_api import Error
+
+        try:
+            return await self._page.evaluate(script)
+        except Error:
+            return otherwise
+
+    def _failed(self, url: str, error: Exception) -> ToolscoutError:
+        first = str(error).strip().splitlines()[0][:120]
+        return self._failure or FetchError(f"{_bare(url)} cannot be used in the browser: {first}.")
+
+    async def _serve(self, route: Route, request: Request) -> None:
+        try:
+            await self._answer(route, request)
+        except ToolscoutError as error:
+            self._failure = error
+            await _stay(route)
+
+    async def _answer(self, route: Route, request: Request) -> None:
+        parts = urlsplit(request.url)
+        same = parts.netloc == self._host
+        if request.is_navigation_request():
+            if not same or request.frame.parent_frame is not None or request.method != "GET":
+                await _stay(route)
+                return
+            await self._browser._turn(request.url)
+            page = await self._browser._fetcher.get(request.url, robots=True, max_age=0 if self._fresh else None)
+            await route.fulfill(status=200, body=page.body, content_type=page.content_type or "text/html")
+            return
+        if (
+            request.resource_type in _SKIPPED
+            or request.method not in ("GET", "HEAD", "OPTIONS")
+            or not (same or _public(parts.hostname or ""))
+        ):
+            await route.abort()
+            return
+        if same and request.resource_type in ("xhr", "fetch"):
+            await self._browser._turn(request.url, 0.1)
+        await route.continue_()
+
+
+async def _stay(route: Route) -> None:
+    """Nothing there: Chromium stays where it is. After an abort it would go on to a page of its own, which gets into
+    the way of the next address."""
+    await route.fulfill(status=204)
+
+
+def find_chromium() -> str | None:
+    """A Chromium of the system; None leaves it to Playwright's own."""
+    return next((path for name in _ON_PATH if (path := shutil.which(name))), None)
+
+
+def _loading(root: Node) -> bool:
+    words = ("loading", "loading...", "loading…")
+    return any(n.role == "progressbar" or (n.text or n.name).strip().lower() in words for n in root.walk())
+
+
+def _public(host: str) -> bool:
+    """Whether a host may be on the open network: a page must not reach this machine's own."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_global
+    except ValueError:
+        return "." in host and not host.lower().endswith((".localhost", ".local", ".internal", ".lan"))
+
+
+def _bare(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"[:200]
