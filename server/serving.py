@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,10 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 CONTEXT = 8192
 """Tokens of prompt and answer: the length that MCP-Flow trains with (arXiv 2510.24284)."""
+
+SMALL = 2e9
+"""Parameters below which the encoder chooses the tool: among ten it is right more often than such a model (as for
+models in process, see ``Settings.model_chooses``)."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -85,9 +89,13 @@ class Plan:
         """The names that can be asked for, the one to use first: an adapter before its base."""
         return [*(a.served for a in self.adapters), self.base.served]
 
-    def command(self, python: str) -> list[str]:
-        """The arguments of vLLM's process. The key is not among them: any user of the machine can read those."""
-        words = [python, "-m", "vllm.entrypoints.cli.main", "serve", self.base.model]
+    def command(self, python: str, *, cli: bool = True) -> list[str]:
+        """The arguments of vLLM's process. The key is not among them: any user of the machine can read those.
+
+        :param cli: through the command line ``vllm``, which a build under another package name cannot start.
+        """
+        start = ["vllm.entrypoints.cli.main", "serve"] if cli else ["vllm.entrypoints.openai.api_server", "--model"]
+        words = [python, "-m", *start, self.base.model]
         words += ["--served-model-name", self.base.served, "--host", self.host, "--port", str(self.port)]
         # vLLM would take sampling defaults from the base's generation_config.json: Qwen's has a penalty on
         # repetition, which punishes the very tokens of JSON and is not what the adapter was measured with.
@@ -95,7 +103,8 @@ class Plan:
         words += ["--structured-outputs-config", json.dumps({"backend": "xgrammar"})]
         # As in training and in process: no thinking before the answer.
         words += ["--default-chat-template-kwargs", json.dumps({"enable_thinking": False})]
-        words += ["--disable-uvicorn-access-log"]
+        # Which of a prompt's tokens were computed before goes into the answers; requests do not go into the log.
+        words += ["--enable-prompt-tokens-details", "--disable-uvicorn-access-log"]
         if context := self._context():
             words += ["--max-model-len", str(context)]
         if self.dtype:
@@ -172,7 +181,8 @@ def read_base(text: str) -> Base:
             if (folder / "adapter_config.json").is_file():
                 raise BadInput(f"{folder} is an adapter.", "Give its base first, then: --adapter FOLDER")
             raise NotFound(f"There is no model in {folder}.", "Give the folder that holds config.json and weights.")
-        return Base(str(folder.resolve()), name or _folder_name(folder), read_tuning(folder), config)
+        tuning = _small_ones_do_not_choose(read_tuning(folder), config)
+        return Base(str(folder.resolve()), name or _folder_name(folder), tuning, config)
     if folder.suffix == ".gguf":
         raise BadInput(
             "vLLM is given checkpoints, not GGUF files.",
@@ -206,7 +216,8 @@ def read_adapter(text: str, base: Base) -> Adapter:
             )
     _check_fits(weights, base, folder)
     ranks = [settings.get("r", 8), *(settings.get("rank_pattern") or {}).values()]
-    return Adapter(folder.resolve(), name or _folder_name(folder), max(map(int, ranks)), read_tuning(folder))
+    tuning = _small_ones_do_not_choose(read_tuning(folder), base.config)
+    return Adapter(folder.resolve(), name or _folder_name(folder), max(map(int, ranks)), tuning)
 
 
 def max_rank(adapters: Sequence[Adapter]) -> int:
@@ -235,6 +246,21 @@ def chat_template(base: Base, adapters: Sequence[Adapter]) -> Path | None:
         if text != own and (adapter.folder / "chat_template.jinja").is_file():
             return adapter.folder / "chat_template.jinja"
     return None
+
+
+def parameters(config: JsonObject) -> float:
+    """About how many a decoder of that ``config.json`` has; 0 if it does not say."""
+    try:
+        width, layers, words = (float(config[k]) for k in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    except (KeyError, TypeError, ValueError):
+        return 0.0
+    return 12 * layers * width**2 + words * width
+
+
+def _small_ones_do_not_choose(tuning: Tuning, config: JsonObject) -> Tuning:
+    if tuning.chooses is None and 0 < parameters(config) < SMALL:
+        return replace(tuning, chooses=False)
+    return tuning
 
 
 def _template(folder: Path) -> str | None:

@@ -25,6 +25,7 @@ from toolscout.finetune.caller.train import CallerRunning, train_caller
 from toolscout.jsonl import write_records
 from toolscout.server.backends import make_backend
 from toolscout.server.backends.gguf import GgufBackend
+from toolscout.server.backends.tuning import Tuning, read_tuning
 from toolscout.settings import Settings
 from toolscout.synth.call_rows import CallRow, CallRowOptions, build_call_rows
 from toolscout.synth.tool_pool import ToolPool
@@ -253,12 +254,15 @@ def test_llama_cpp_writes_what_pytorch_writes(
     assert served(backend, row, 6) == wanted
     whole = write_gguf_merged(adapter, base, base_gguf, tmp_path / "whole.gguf", served_as(adapter), "F32")
     assert served(GgufBackend(whole, threads=1), row, 6) == wanted
+    with pytest.raises(BadInput, match="Q4_K"):
+        write_gguf_merged(adapter, base, base_gguf, tmp_path / "small.gguf", served_as(adapter), "Q4_K")
     small = write_gguf_merged(adapter, base, base_gguf, tmp_path / "small.gguf", served_as(adapter), "Q8_0")
     assert small.stat().st_size < whole.stat().st_size and len(served(GgufBackend(small, threads=1), row, 4)) > 0
 
 
 def test_a_merged_checkpoint_writes_the_same(run: Path, base: Path, rows: list[CallRow], tmp_path: Path) -> None:
     merged = write_merged(run / "adapter", base, tmp_path / "merged")
+    assert read_tuning(merged) == read_tuning(run / "adapter") != Tuning()
     assert greedy(merged, None, rows[0], 8) == greedy(base, run / "adapter", rows[0], 8)
 
 

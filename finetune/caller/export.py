@@ -10,6 +10,7 @@ GGUF names and layouts are llama.cpp's: an adapter holds ``blk.N.attn_q.weight.l
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,7 @@ def write_gguf_merged(
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
             continue
         whole = gguf.dequantize(tensor.data, tensor.tensor_type) + alpha / len(pair.a) * (pair.b @ pair.a)
-        data, written = _quantised(whole.astype(np.float32), kind or tensor.tensor_type.name)
+        data, written = _quantised(whole.astype(np.float32), kind, tensor.tensor_type.name)
         writer.add_tensor(tensor.name, data, raw_dtype=written)
     if deltas:
         raise BadInput(f"{gguf_base.name} has no tensor {min(deltas)}.", "Give the GGUF file of the same base.")
@@ -139,7 +140,10 @@ def write_gguf_merged(
 
 
 def write_merged(adapter: Path, base: Path, out: Path) -> Path:
-    """A checkpoint (safetensors, tokenizer) with the adapter added in, for vLLM and transformers."""
+    """A checkpoint (safetensors, tokenizer) with the adapter added in, for vLLM and transformers.
+
+    How it wants to be asked goes along: ``toolscout model serve`` reads it from there.
+    """
     require_training()
     import torch
     from peft import PeftModel
@@ -149,6 +153,7 @@ def write_merged(adapter: Path, base: Path, out: Path) -> Path:
     merged.config.use_cache = True
     merged.save_pretrained(str(out))
     tokenizer.save_pretrained(str(out))
+    shutil.copyfile(adapter / "prompt.json", out / "prompt.json")
     return out
 
 
@@ -168,15 +173,15 @@ def _fields(reader: Any) -> Iterator[tuple[str, Any, list[Any]]]:
             yield name, field.contents(), field.types
 
 
-def _quantised(values: Floats, kind: str) -> tuple[Any, Any]:
+def _quantised(values: Floats, asked: str, own: str) -> tuple[Any, Any]:
     import gguf
 
     try:
-        written = gguf.GGMLQuantizationType[kind]
+        written = gguf.GGMLQuantizationType[asked or own]
         return gguf.quantize(values, written), written
-    except KeyError:
-        raise BadInput(f"There is no tensor type {kind!r}.", "For example: Q8_0, F16.") from None
-    except NotImplementedError:  # the k-quants can be read, not written
+    except (KeyError, NotImplementedError):  # the k-quants can be read, not written
+        if asked:
+            raise BadInput(f"Tensors of type {asked!r} cannot be written.", "Known: Q8_0, Q5_1, Q4_1, F16.") from None
         return gguf.quantize(values, gguf.GGMLQuantizationType.Q8_0), gguf.GGMLQuantizationType.Q8_0
 
 

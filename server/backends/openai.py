@@ -71,7 +71,7 @@ _PROBE_GRAMMAR = r'root ::= " \"q7\"}"'
 class OpenAIBackend:
     """One endpoint. ``url`` is its base (``http://host:8000/v1``).
 
-    Without ``model`` it is the first one listed that says how it wants to be asked, else the first one.
+    Without ``model`` it is the first one listed whose name says that it was trained for this, else the first one.
 
     :param tuning: how it wants to be asked; by default what its name says (:mod:`toolscout.server.backends.tuning`).
     :param chooses: see :class:`~toolscout.server.backends.base.Backend`; by default what the tuning says, else true.
@@ -175,7 +175,7 @@ class OpenAIBackend:
         if not self.model:
             if not ids:
                 raise ModelError(f"{self.url} lists no model.", "Name one: set TOOLSCOUT_MODEL.")
-            self._use(next((i for i in ids if tuning_of_name(i)), ids[0]))
+            self._use(next((i for i in ids if (tuning_of_name(i) or Tuning()).trained), ids[0]))
         elif self.model not in ids:
             # Named without what it says about asking: one and the same model.
             self._use(next((i for i in ids if tuning_of_name(i) and bare_name(i) == self.model), self.model))

@@ -34,6 +34,11 @@ class Tuning:
     chooses: bool | None = None
     """None where nothing is said about it."""
 
+    @property
+    def trained(self) -> bool:
+        """True if it was trained on a rendering of its own."""
+        return self.style != "full" or self.budget > 0
+
     def text(self) -> str:
         """What differs from an untuned model, as ``style=compact,budget=4000``; empty if nothing does."""
         plain = Tuning()

@@ -1,7 +1,8 @@
-"""``model``: the files that write calls for ``suggest``."""
+"""``model``: the files that write calls for ``suggest``, and vLLM to serve larger ones."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from toolscout.settings import load_settings
 if TYPE_CHECKING:
     from toolscout.server.models import InstalledModel
 
-app = typer.Typer(no_args_is_help=True, help="Models for suggest: fetch, add, list, remove.")
+app = typer.Typer(no_args_is_help=True, help="Models for suggest: fetch, add, list, remove, serve.")
 
 Sha = Annotated[str, typer.Option(help="Refuse the file unless its SHA-256 is this one.", show_default=False)]
 
@@ -102,6 +103,67 @@ def remove(
 
     confirm(f"Remove the model {name}?", yes)
     _show(ModelStore(load_settings()).remove(name), "Removed", as_json)
+
+
+@app.command("serve")
+def serve(
+    base: Annotated[
+        str, typer.Argument(help="Checkpoint folder, or a hub id OWNER/NAME; NAME=FOLDER chooses the served name.")
+    ],
+    extra: Annotated[
+        list[str] | None, typer.Argument(help="After --: further options of vLLM itself.", show_default=False)
+    ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(help="Folder of a LoRA adapter (RUN/adapter), or NAME=FOLDER. Repeatable.", show_default=False),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine it takes a key.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 8000,
+    python: Annotated[
+        Path | None, typer.Option(help="Interpreter of an environment with vLLM.", show_default=False)
+    ] = None,
+    env: Annotated[
+        Path | None, typer.Option(help="Folder of vLLM's environment, made if need be.", show_default="HOME/vllm")
+    ] = None,
+    build: Annotated[
+        str, typer.Option(help="Which vLLM to install: cpu or cuda.", show_default="cuda with an NVIDIA GPU")
+    ] = "",
+    context: Annotated[int, typer.Option(min=0, help="Most tokens of a request.", show_default="8192")] = 0,
+    dtype: Annotated[str, typer.Option(help="Number format of the weights.", show_default="vLLM's choice")] = "",
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads, on no fixed cores.", show_default="all")] = 0,
+    cache_gib: Annotated[int, typer.Option(min=0, help="On CPUs: GiB for the KV cache.", show_default="2")] = 0,
+    wait: Annotated[float, typer.Option(min=1, help="Seconds until it must be ready.")] = 900,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show vLLM's log on stderr.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a model and its adapters with vLLM, in an environment of its own; Ctrl-C stops it.
+
+    The environment is made once, after asking. When vLLM is healthy, the settings that point Toolscout at it are
+    printed: the served name tells Toolscout how the model was trained to be asked. TOOLSCOUT_MODEL_KEY, if set, is
+    the key that requests must bring.
+    """
+    from toolscout.commands.serving import ServeOptions, serve_model
+
+    options = ServeOptions(
+        base=base,
+        adapters=tuple(adapter or ()),
+        extra=tuple(extra or ()),
+        host=host,
+        port=port,
+        python=python,
+        env=env,
+        build=build,
+        context=context,
+        dtype=dtype,
+        threads=threads,
+        cache_gib=cache_gib,
+        wait=wait,
+        verbose=verbose,
+        yes=yes,
+        as_json=as_json,
+    )
+    serve_model(options, load_settings())
 
 
 def _show(model: InstalledModel, done: str, as_json: bool) -> None:
