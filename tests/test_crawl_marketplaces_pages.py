@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from marketplace_sites.base import Listed, LocalSite, npx, uvx
+from marketplace_sites.crawling import Pages, crawl, found, now, problems
 from marketplace_sites.pages import GlamaSite, McpHubSite, McpSoSite, PipedreamSite, SmitherySite
 
 from toolscout.crawler.agent.browser import find_chromium
 from toolscout.crawler.agent.costs import Costs
 from toolscout.crawler.agent.settings import AgentSettings
-from toolscout.crawler.fetch import Fetcher, FetchError, Page
-from toolscout.crawler.sources.base import Batch, Found, Source
+from toolscout.crawler.fetch import FetchError
 from toolscout.crawler.sources.marketplaces import marketplace
 from toolscout.errors import BadInput, NotFound
 from toolscout.records import ServerState, Transport
@@ -24,52 +23,9 @@ pytest.importorskip("playwright", reason="needs the extra 'crawl'")
 browser = pytest.mark.skipif(find_chromium() is None, reason="needs a Chromium: apt-get install chromium")
 
 
-class Pages(dict[str, Page]):
-    """A page cache in memory."""
-
-    def get_page(self, url: str) -> Page | None:
-        return self.get(url)
-
-    def put_page(self, page: Page) -> None:
-        self[page.url] = page
-
-
 def settings(site: LocalSite, name: str, **more: Any) -> AgentSettings:
     """The agent's settings for a local site: root in a test container has no other way than without the sandbox."""
     return AgentSettings(bases={name: site.base}, unsandboxed=os.geteuid() == 0, page_delay=0.01, page_rest=0.3, **more)
-
-
-async def crawl(
-    source: Source, cache: Pages, *, since: str | None = None, cursor: str | None = None, batches: int | None = None
-) -> list[Batch]:
-    """Everything a source gives, or its first batches."""
-    got: list[Batch] = []
-    async with Fetcher(cache, rate=0, retries=1, backoff=0.01) as fetcher:
-        listing = source.batches(fetcher, since=since, cursor=cursor)
-        async for batch in listing:
-            got.append(batch)
-            if batches is not None and len(got) == batches:
-                await listing.aclose()  # type: ignore[attr-defined]
-                break
-    return got
-
-
-def found(batches: list[Batch]) -> dict[str, Found]:
-    """Records by server id; none twice."""
-    every = [f for batch in batches for f in batch.found]
-    by_id = {f.server.server_id: f for f in every}
-    assert len(by_id) == len(every)
-    return by_id
-
-
-def problems(batches: list[Batch]) -> list[str]:
-    """All problems."""
-    return [p for batch in batches for p in batch.problems]
-
-
-def now() -> str:
-    """This moment, ISO 8601."""
-    return datetime.now(UTC).isoformat()
 
 
 SERVERS = [
