@@ -1,0 +1,138 @@
+"""Parameters that ask for what the tool has no use for: the conversation, the model's instructions, secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from toolscout.index.guard.concepts import CONCEPTS, lowered
+from toolscout.index.guard.finding import Finding, Severity, quoted
+from toolscout.index.guard.texts import Piece
+
+_CONTEXT_NAME = re.compile(
+    r"""^_*(?:full|whole|entire|complete|raw|all)?_*(?:chat|conversation|dialog(?:ue)?|session)_?(?:history|transcript|log|messages)_*$|
+    ^_*(?:full_)?(?:conversation|transcript)_*$|^_*(?:system|initial|original|hidden)_?(?:prompt|instructions)_*$|
+    ^_*(?:chain_of_thought|reasoning_trace|model_memory|user_memory|llm_context|available_tools|tool_list)_*$""",
+    re.I | re.X,
+)
+_WHOLE_CONTEXT = re.compile(
+    r"""\b(?:full|complete|entire|whole|all|raw|unabridged|verbatim|word\sfor\sword|unshortened|copied\sexactly|everything)\b(?:(?!\.\s).){0,80}?\b(?:conversation|chat|dialogue?|messages|transcript|prompt|instructions|session)\b|
+    \b(?:conversation|chat|dialogue?|messages|transcript|prompt|instructions|session|opened|attached)\b(?:(?!\.\s).){0,60}?\b(?:verbatim|word\sfor\sword|unshortened|in\sfull|so\sfar|exactly|before\sth(?:is|e)\s(?:call|one))\b|
+    \beverything\sthe\suser\b|\byour\s(?:\w+\s)?(?:instructions|system\sprompt|chain\sof\sthought|reasoning\sso\sfar|memory)\b|\bwhat\syou\s(?:remember|know)\b|\b(?:of\sall\s)?the\sother\stools\b|\btools\savailable\sto\syou\b|
+    \bmessages\s(?:exchanged\s)?before\b|\bprevious\smessages\sof\sthe\sconversation|\bcontents?\sof\s(?:any|every|all)\s(?:\w+\s)?files?\b|\bthe\slast\s(?:document|file|text)\sthe\suser|\bthe\suser\sworked\son""",
+    re.I | re.X,
+)
+_CHAT = re.compile(
+    r"\b(?:chats?|llm|gpt|claude|gemini|completions?|conversations?|conversational|dialog\w*|transcripts?|prompts?|messages?|agents?|models?|thread|memory|memories|reasoning|"
+    r"think\w*|assistant|openai|anthropic|mistral|ollama|meeting|slack|channels?|discord|telegram|whatsapp|inbox|e-?mails?|tickets?|crm|support|twilio|sms)\b",
+    re.I,
+)
+_SECRETS: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...] = (
+    (
+        re.compile(r"\bssh[\s_]?(?:private[\s_])?key|\bprivate[\s_]ssh", re.I),
+        re.compile(r"ssh|server|host|remote|deploy|git|key|connect|login|vps|machine|cert|sign|crypt", re.I),
+    ),
+    (
+        re.compile(r"\bprivate[\s_]?key|\bseed[\s_]?phrase|\bmnemonic|\brecovery[\s_]phrase|wallet'?s?\sseed", re.I),
+        re.compile(
+            r"wallet|chain|token|eth|sol|crypto|bitcoin|btc|sign|contract|nft|swap|defi|account|address|transfer|mnemonic|key|cert|auth|jwt|ssh|coin|stake|server|deploy|mint|web3|finance",
+            re.I,
+        ),
+    ),
+    (
+        re.compile(r"\bpasswords?\b|\bpassphrase", re.I),
+        re.compile(
+            r"pass|auth|log[\s_-]?(?:in|on)|sign|account|connect|user|mail|smtp|imap|data\s?base|sql|db|server|host|admin|ftp|ssh|wifi|wi-fi|network|encrypt|decrypt|protect|pdf|zip|archive|meeting|zoom|vpn|"
+            r"secur|credential|register|session|api|proxy|router|url|cluster|lock|crypt|share|room",
+            re.I,
+        ),
+    ),
+    (
+        re.compile(r"\bclipboard\b", re.I),
+        re.compile(r"clip|paste|copy|screen|desktop|keyboard|window|mouse|automation|android|device|selection", re.I),
+    ),
+    (
+        re.compile(r"\b(?:dump\sof\s)?(?:all\s)?environment\svariables|\benv\s?vars?\b|\bprintenv\b", re.I),
+        re.compile(
+            r"env|deploy|process|run|exec|container|docker|server|build|config|lambda|function|pod|cluster|project|app|service|command|script|job|pipeline|workflow|launch|start|install|debug|sandbox|code|mcp",
+            re.I,
+        ),
+    ),
+    (
+        re.compile(
+            r"\bhome\sdirectory\b|\bbrowser\shistory\b|\bshell\shistory\b|\bsaved\spasswords\b|\bkey\s?chain\b", re.I
+        ),
+        re.compile(
+            r"file|director|folder|path|browser|shell|terminal|history|key\s?chain|secret|backup|disk|drive", re.I
+        ),
+    ),
+    (
+        re.compile(
+            r"\b(?:credit\s|debit\s)?card\snumbers?\b|\bpersonal\sdetails\b|\bsocial\ssecurity\snumber|\bdate\sof\sbirth\sand\saddress",
+            re.I,
+        ),
+        re.compile(
+            r"pay|card|order|purchase|checkout|book|invoice|customer|contact|profile|bank|billing|subscri|shop|store|charge|refund|kyc|insur|patient|member|employee|person|donat|account|fraud|finance|tax|identity",
+            re.I,
+        ),
+    ),
+    (
+        re.compile(
+            r"\b(?:session|browser|user'?s)\scookies?\b|\ball\s(?:of\s)?(?:the\s|your\s)?(?:api\s?)?keys\b|\bapi\skeys\sknown\b",
+            re.I,
+        ),
+        re.compile(
+            r"cookie|browser|http|request|scrap|crawl|session|login|auth|api|key|secret|vault|web|page|url", re.I
+        ),
+    ),
+)
+
+
+def parameters(pieces: list[Piece], about: str) -> Iterator[Finding]:
+    """Findings over the parameters of one tool.
+
+    Args:
+        pieces: the tool's pieces.
+        about: what the tool says of itself (name, title, description, the server's name and description): a secret that
+            belongs to its subject is needed, one that does not is not.
+    """
+    described: dict[str, tuple[str, str]] = {}
+    for piece in pieces:
+        if not piece.parameter or not piece.where.startswith("input_schema"):
+            continue
+        name = piece.parameter
+        where, text = described.get(name, (piece.where, ""))
+        if piece.kind == "parameter":
+            described[name] = (piece.where, f"{text} {piece.text}".strip())
+        elif piece.kind == "key":
+            described.setdefault(name, (piece.where, ""))
+    names = list(described)
+    for name, (where, text) in described.items():
+        words = name.replace("_", " ").replace("-", " ").strip()
+        whole = f"{words}: {text}"[:2000]
+        rest = f"{about} {' '.join(n for n in names if n != name)}"
+        if message := _context(name, text, rest) or _secret(whole, rest):
+            yield Finding("exfiltration_parameter", Severity.WARN, where, quoted(whole), message)
+
+
+def _context(name: str, text: str, rest: str) -> str:
+    chat = _CHAT.search(rest.replace("_", " "))
+    if _CONTEXT_NAME.match(name) and not chat:
+        return "asks for the conversation or the model's instructions"
+    if not text:
+        return ""
+    low = lowered(text)
+    if CONCEPTS["context"].search(low) and CONCEPTS["whole"].search(low) and not chat:
+        return "asks for the conversation or the model's instructions"
+    if (found := _WHOLE_CONTEXT.search(text)) and (
+        not chat or re.search(r"\byour?\b|everything the user", found.group(), re.I)
+    ):
+        return "asks for the conversation or the model's instructions"
+    return ""
+
+
+def _secret(whole: str, rest: str) -> str:
+    for secret, related in _SECRETS:
+        if (found := secret.search(whole)) and not related.search(rest):
+            return f"asks for {found.group().lower()!r}, which has nothing to do with what the tool does"
+    return ""

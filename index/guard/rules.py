@@ -1,0 +1,201 @@
+"""Instruction-like text: which concepts, met in one or two sentences, make a text one that commands the model.
+
+A description says what a tool does; one that tells the model whom to obey, what to hide, which secrets to fetch or
+what to do with other tools is not a description. The classes follow what has been published on tool poisoning
+(Invariant Labs 2025, "MCP Security Notification: Tool Poisoning Attacks"; MCPTox, arXiv 2508.14925).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from toolscout.index.guard.concepts import CASED, CONCEPTS, lowered
+from toolscout.index.guard.finding import Finding, Severity, quoted
+from toolscout.index.guard.texts import Piece
+
+INFO, WARN, BLOCK = Severity.INFO, Severity.WARN, Severity.BLOCK
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``needs``: concepts that must all be met within ``window`` sentences; ``without``: none of these may be."""
+
+    code: str
+    severity: Severity
+    message: str
+    needs: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    window: int = 1
+
+
+RULES = (
+    Rule("override", BLOCK, "sets aside what the model was told", ("ignore", "prior", "orders", "override_pair")),
+    Rule("override", WARN, "gives the model another role or master", ("role_play", "model_or_server")),
+    Rule("conceal", BLOCK, "asks to keep something from the user", ("not_telling", "user", "conceal_pair")),
+    Rule("conceal", WARN, "tells the model to give a false or trimmed account", ("cover_story",)),
+    Rule("conceal", BLOCK, "something is done in secret", ("secretly", "hand_over", "user_or_server")),
+    Rule("secret_read", BLOCK, "asks for a file of secrets", ("secret_file", "hand_over"), window=2),
+    Rule(
+        "secret_read",
+        WARN,
+        "asks for secrets to be fetched or handed over",
+        ("secret_thing", "take_it"),
+        ("asks_user",),
+        window=2,
+    ),
+    Rule(
+        "secret_read", WARN, "asks for the conversation or the model's instructions", ("context", "leak_it"), window=2
+    ),
+    Rule(
+        "priority", WARN, "wants to be called before or instead of others", ("other_tools", "first", "always", "call")
+    ),
+    Rule("priority", WARN, "speaks against other tools", ("other_tools", "slander", "call")),
+    Rule("priority", WARN, "wants a part in every conversation", ("every_turn", "call")),
+    Rule("cross_reference", WARN, "changes how other tools are used", ("other_tools", "redirect"), window=1),
+    Rule("unasked_action", BLOCK, "a dangerous action without asking", ("danger", "no_ask"), window=2),
+    Rule(
+        "unasked_action",
+        WARN,
+        "tells the model to do something dangerous",
+        ("danger", "execute", "beforehand"),
+        window=1,
+    ),
+    Rule("unasked_action", WARN, "consent is taken for granted", ("no_ask", "model_word")),
+    Rule("exfiltration_url", BLOCK, "an address that data is put into", ("url_slot",)),
+    Rule("exfiltration_url", WARN, "data is sent to an address outside", ("url", "hand_over", "context"), window=2),
+    Rule("exfiltration_url", WARN, "data is sent to a request catcher", ("catcher", "send")),
+    Rule("side_copy", WARN, "a copy of the data goes elsewhere", ("side_copy",)),
+)
+
+_MORE = {
+    # Ignoring and instructions close to each other: "ignore" and "rules" meet in honest long sentences, too.
+    "override_pair": re.compile(
+        rf"(?:{CONCEPTS['ignore'].pattern}).{{0,60}}?(?:{CONCEPTS['orders'].pattern})"
+        rf"|(?:{CONCEPTS['orders'].pattern}).{{0,60}}?(?:{CONCEPTS['ignore'].pattern})",
+        re.X | re.S,
+    ),
+    "conceal_pair": re.compile(
+        rf"(?:{CONCEPTS['not_telling'].pattern}).{{0,60}}?(?:{CONCEPTS['user'].pattern})"
+        r"|(?:用户|使用者|ユーザー?|利用者|사용자|nutzer\w*|utilisateur|usuari\w|usuári\w|utente|пользовател\w+|користувач\w*|المستخدم|उपयोगकर्ता"
+        rf"|użytkownik\w*|kullanıcı\w*|pengguna|gebruiker).{{0,40}}?(?:{CONCEPTS['not_telling'].pattern})"
+        r"|without\s(?:the\s)?(?:users?|person|account\sholder|owner|customer)(?:'s)?\s(?:knowledge|knowing|noticing)",
+        re.X | re.S,
+    ),
+    "cover_story": re.compile(
+        r"""\b(?:tell|explain|assure|answer|claim|pretend|confirm|state|say|reply)\w*\b(?:\s\w+){0,5}?\sthat\s(?:nothing|there\s(?:is|are|was)\sno|no\s(?:data|copy|file)|it\sis\ssafe)|
+        \banswer\sonly\sthat\b|\b(?:leave|leaves|left)\sout\s(?:of\s\w+\s)?(?:any\s|the\s|all\s)?(?:tool\scalls?|shar\w+|cop(?:y|ies)|fee|steps?|uploads?|recipients?|part)|
+        \b(?:omit|drop|exclude)\s(?:any\s|the\s|all\s)?(?:tool\scalls?|cop(?:y|ies)|fee|uploads?|recipients?)\b|
+        \bin\syour\s(?:answer|reply|summary|response)s?\b(?:(?!\.\s).){0,60}\b(?:alone|leave\sout|omit|nothing\selse|not\smention)\b|
+        \bshould\snot\s(?:come\sup|appear)\sin\syour\b""",
+        re.X,
+    ),
+    "asks_user": re.compile(
+        r"\bask(?:s|ing)?\s(?:the\s)?users?\b|\buser\s(?:must|should|can|needs\sto)\s(?:provide|supply|enter|set)|must be configured"
+    ),
+    "side_copy": re.compile(
+        r"""\b(?:a\s|the\s)?(?:second\s|hidden\s|full\s)?cop(?:y|ies)\s(?:of\s(?:\w+\s){1,4})?(?:is|are|gets?|goes|go|will\sbe)\s(?:also\s|always\s)?(?:up\s?loaded|sent|mailed|e-?mailed|forwarded|posted|to\s(?:us|our|my)\b|transmitted)|
+        \b(?:are|is|be)\s(?:first\s|also\s)?(?:shown|relayed|forwarded|mailed|reported)\s(?:to|by)\s(?:our|us|my|[\w-]+\.example)\b|
+        \b(?:send|sends|mails?|forwards?|uploads?)\sa\scopy\b|\buploads\sboth\b|
+        副本发送|コピーを外部|사본을.{0,12}(?:보내|전송)|kopie\w*\san\sunser|copie\s(?:part|est\senvoyée)|una\scopia\sa\snuestro|uma\scópia\spara\s[on]|копию\sна\sнаш|نسخة\sإلى\sخادم""",
+        re.X,
+    ),
+    "model_or_server": re.compile(r"\b(?:assistant|agent|model|llm|ai|you|server|bot|user)\b|服务器|サーバー|서버"),
+    "model_word": re.compile(
+        r"\b(?:assistant|agent|(?<!data )model|llm|copilot|claude|the ai)\b|助手|모델|アシスタント"
+    ),
+    "user_or_server": re.compile(
+        r"\b(?:users?|person|people|customer|server|copy|account|transcript|machine|sends?|mails?|posts?|uploads?|logs?)\b|@|https?:|副本|コピー",
+    ),
+    "take_it": re.compile(
+        r"""\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|look\sup|fetch|read|open|give|given\sin|taken?|required|requires?|needs?|needed|try|tries|seeded)\b
+        (?:(?!\.\s).){0,120}?\b(?:user|your|you|browser|profile|notes|home|saved|all|known?|host|agent|assistant|caller|session|their|machine|project)\b|
+        \b(?:user|your|browser|saved|all|host|their)\b(?:(?!\.\s).){0,120}?\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|collect|gather|give|take)\b""",
+        re.X,
+    ),
+    "leak_it": re.compile(
+        r"""\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|send|post|encode|copied|copy|append|sends|give|gives|given|load|loads|submits|fill|request)\b""",
+    ),
+    "slander": re.compile(
+        r"\b(?:ignore[sd]?|avoid|deprecated|insecure|unsafe|broken|false|untrust\w+|unreliable|poisoned|discard\w*|malicious|not safe|must not be used|never use|never call|do not use|don't use|only trustworthy|yield|supersed\w+)\b",
+    ),
+    "every_turn": re.compile(
+        r"""\b(?:(?:at\sthe\s(?:beginning|start)\sof|in|after|before|for|to)\s(?:each|every)\s(?:\w+\s)?(?:answer|reply|turn|conversation|message|response|chat|session)(?!\s(?:id|type|in))|
+        (?:every|each|any)\s(?:answer|reply)\b|no\sanswer\smay|the\sfirst\scall\sin|whatever\sthe\s(?:request|user)|regardless\sof\swhat\sthe\suser)\b""",
+        re.X,
+    ),
+    "redirect": re.compile(
+        r"""\b(?:bcc|recipient|append(?:s|ed)?|must\sgo\sto|set\sthe|sent\sthrough|routed?\s(?:\w+\s){0,3}through|with\sthat\stool's\sresult|name\sand\sarguments|
+        set\sthese|when\syou\scall|authori[sz]ed|prefer\sours|hidden|add\s(?:the|a|to)|always\sthe\saccount|calls?\s(?:\w+\s)with|output\sof|response\sof|results?\sthrough|hinzu|en\scopie|deve)\b""",
+        re.X,
+    ),
+    "beforehand": re.compile(
+        r"\b(?:before(?:hand)?|first|prior|as set-?up|agent|assistant|model|user'?s|you|needs?|requires?|if the|so that|to avoid|on this machine)\b|vorher|primero|d'abord|сначала|先"
+    ),
+    "send": re.compile(
+        r"\b(?:send|sends|post|posts|submit\w*|upload\w*|request|forward\w*|log|copy|open|confirm)\b|发送"
+    ),
+}
+PATTERNS = {**CONCEPTS, **_MORE}
+
+_MARKERS = re.compile(
+    r"""<\s*/?\s*(?:important|system|secret|admin|hidden|override|critical|system[-_]reminder|assistant|tool_description|sys|function_results?|im_start|priority)\s*/?\s*>|
+    <\|[a-z_]{3,20}\|>|\[/?(?:INST|SYS|SYSTEM)\]|<</?SYS>>|\{\{\s*\#?\s*(?:system|user|assistant)|
+    ^\s*\#{2,}\s*(?:system|assistant|user|human)\s*:|^\s*(?:human|assistant|system)\s*:\s*\S|
+    -{3,}\s*END\sOF\b|\bBEGIN\s(?:SYSTEM|ADMIN)\b|(?-i:\bSYSTEM\s(?:OVERRIDE|MESSAGE|NOTE)\b)|(?<=[.!?]\s)SYSTEM:|
+    \b(?:note|message)\s(?:to|for)\s(?:the\s)?(?:ai|llm|model|assistant|agent|language\smodel)s?\b|
+    \b(?:DEVELOPER|ADMIN)\sNOTE\b|\bLLM\sonly\b|new\smessage\sfrom\s(?:the\s)?(?:administrator|admin|system|developer)""",
+    re.I | re.X | re.M,
+)
+
+_SENTENCE = re.compile(r"(?<=[.!?;])[\"')\]]*\s+|(?<=[。！？；।؟])|\n\s*\n|\n(?=\s*(?:[-*•#]|\d+[.)]))")
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Start and end of each sentence or list item; what has no end is cut at 600 characters."""
+    cuts, start = [], 0
+    for match in _SENTENCE.finditer(text):
+        cuts.append((start, match.start()))
+        start = match.end()
+    cuts.append((start, len(text)))
+    return [(a, min(b, a + 600)) for start, end in cuts for a in range(start, end, 500) for b in (end,) if b > a]
+
+
+def instructions(piece: Piece, text: str, *, where: str = "") -> Iterator[Finding]:
+    """Findings of every rule that a text breaks, the first place of each. ``text`` is the piece's, unveiled."""
+    place = where or piece.where
+    if found := _MARKERS.search(text):
+        yield Finding(
+            "chat_marker", WARN, place, quoted(text, found.start(), found.end()), "marks of a chat or a prompt"
+        )
+    low = lowered(text)
+    present: dict[str, bool] = {}
+
+    def anywhere(name: str) -> bool:
+        if name not in present:
+            present[name] = PATTERNS[name].search(text if name in CASED else low) is not None
+        return present[name]
+
+    rules = [rule for rule in RULES if all(map(anywhere, rule.needs)) and not any(map(anywhere, rule.without))]
+    if not rules:
+        return
+    spans = sentences(text)
+    cache: dict[tuple[int, int, str], bool] = {}
+
+    def met(start: int, end: int, name: str) -> bool:
+        key = (start, end, name)
+        if key not in cache:
+            cache[key] = PATTERNS[name].search(text if name in CASED else low, start, end) is not None
+        return cache[key]
+
+    seen: set[str] = set()
+    for rule in rules:
+        if rule.code in seen:
+            continue
+        for i in range(len(spans)):
+            start, end = spans[i][0], spans[min(i + rule.window, len(spans)) - 1][1]
+            if all(met(start, end, name) for name in rule.needs):
+                seen.add(rule.code)
+                yield Finding(rule.code, rule.severity, place, quoted(text, start, end), rule.message)
+                break

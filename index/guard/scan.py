@@ -1,0 +1,91 @@
+"""The scanner: a tool and its server in, findings out. Deterministic, offline, a few milliseconds a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from toolscout.index.guard.cross_references import cross_references
+from toolscout.index.guard.exfiltration import parameters
+from toolscout.index.guard.finding import Finding, Severity
+from toolscout.index.guard.hidden_text import encoded_text, hidden_text
+from toolscout.index.guard.lookalikes import claims, server_names, tool_names
+from toolscout.index.guard.rules import instructions
+from toolscout.index.guard.stuffing import stuffing
+from toolscout.index.guard.texts import MAX_PIECE, Piece, server_pieces, tool_pieces
+from toolscout.index.guard.unveil import plain, tag_text
+from toolscout.index.names import squashed
+from toolscout.records import Server, Tool
+
+MAX_FINDINGS = 12
+"""Findings kept of one tool, the gravest first: a person reads them."""
+
+_ORDER = {Severity.BLOCK: 0, Severity.WARN: 1, Severity.INFO: 2}
+
+
+def scan_tool(tool: Tool, server: Server | None = None, *, siblings: Collection[str] = ()) -> list[Finding]:
+    """Everything suspicious of one tool, the gravest first.
+
+    Args:
+        server: the tool's server, for what it claims to be. Its own texts are scanned by `scan_server`.
+        siblings: names of the server's tools, which the tool may speak of freely.
+    """
+    pieces = list(tool_pieces(tool))
+    own = {squashed(name) for name in siblings} | {squashed(tool.name)}
+    server_text = f"{server.name} {server.title or ''} {server.description}" if server is not None else ""
+    about = f"{tool.name} {tool.title or ''} {tool.description} {server_text} {tool.server_id}"
+    found = list(tool_names(tool, server))
+    found += claims(tool.description, "description")
+    found += parameters(pieces, about)
+    count = len(tool.input_schema.get("properties") or ()) if isinstance(tool.input_schema, dict) else 0
+    identity = f"{server_text} {tool.server_id}".casefold()
+    for piece in pieces:
+        found += _piece(piece, own, identity)
+        found += stuffing(piece, count)
+    return _kept(found)
+
+
+def scan_server(server: Server, names: Collection[str] = ()) -> list[Finding]:
+    """Everything suspicious of a server's own texts, which stand beside all of its tools."""
+    own = {squashed(name) for name in names}
+    identity = f"{server.server_id} {server.name} {server.title or ''} {server.description}".casefold()
+    found = list(server_names(server))
+    for piece in server_pieces(server):
+        found += _piece(piece, own, identity)
+        if piece.where != "server.description":  # a catalogue's own pages about a server list much
+            found += stuffing(piece, 1)
+    return _kept(found)
+
+
+def holds_back(findings: Iterable[Finding]) -> bool:
+    """Whether a tool with these findings waits for a person's review."""
+    return any(f.severity is not Severity.INFO for f in findings)
+
+
+def _piece(piece: Piece, own: Collection[str], identity: str) -> list[Finding]:
+    if len(piece.text) > MAX_PIECE:
+        piece = Piece(piece.where, piece.kind, piece.text[:MAX_PIECE], piece.parameter)
+    found = list(hidden_text(piece))
+    for finding, said in encoded_text(piece):
+        found.append(finding)
+        found += instructions(piece, said)
+    text = plain(piece.text)
+    if not piece.text.isascii() and (said := tag_text(piece.text)):
+        found += instructions(piece, said)
+    if piece.kind in ("name", "key"):
+        if len(text) > 15:
+            found += instructions(piece, text.replace("_", " ").replace("-", " "))
+        return found
+    found += instructions(piece, text)
+    if piece.kind != "value":
+        found += cross_references(piece, text, own, identity)
+    return found
+
+
+def _kept(found: Sequence[Finding]) -> list[Finding]:
+    """One finding of each kind and place, the gravest first."""
+    seen: dict[tuple[str, str], Finding] = {}
+    for finding in found:
+        key = (finding.code, finding.where)
+        if key not in seen or _ORDER[finding.severity] < _ORDER[seen[key].severity]:
+            seen[key] = finding
+    return sorted(seen.values(), key=lambda f: _ORDER[f.severity])[:MAX_FINDINGS]
