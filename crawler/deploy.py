@@ -233,7 +233,10 @@ class Deployer:
                     scanned = True
                     names = await asyncio.to_thread(dummies.in_source, installed.own, current.env)
                 wanted |= {name: dummies.value_for(name) for name in names}
-                if wanted:
+                fewer = dummies.exclusive(text, current.env)
+                if fewer is not None:
+                    following = replace(current, env=fewer)
+                elif wanted:
                     following = replace(current, env={**current.env, **wanted})
             elif verdict.failure is Failure.NEEDS_ARGUMENTS and not guessed:
                 guessed = True

@@ -134,6 +134,20 @@ def reformed(text: str, env: Mapping[str, str]) -> dict[str, str]:
     return changed if not prefix.lower().startswith("http") else dict.fromkeys(changed, f"{prefix}example.invalid")
 
 
+_EXCLUSIVE = re.compile(
+    r"mutually exclusive|cannot (?:both|set both|be used (?:together|with))|not both|only one of", re.I
+)
+
+
+def exclusive(text: str, env: Mapping[str, str]) -> dict[str, str] | None:
+    """The variables without all but the first of those that an error message calls mutually exclusive."""
+    if _EXCLUSIVE.search(text) is None:
+        return None
+    tail = text[-2000:]
+    named = sorted((n for n in env if re.search(rf"\b{n}\b", tail)), key=tail.index)
+    return {n: v for n, v in env.items() if n not in named[1:]} if len(named) > 1 else None
+
+
 ARGUMENTS: tuple[tuple[str, str, str], ...] = (
     (
         r"connection.?string|database.?url|postgres|dsn|\bdb.?url",

@@ -53,7 +53,8 @@ _NATIVE = re.compile(
     re.I,
 )
 _RUNTIME = re.compile(
-    r"(?:requires?|needs?|unsupported)[^\n]{0,40}(?:node(?:\.?js)?|bun|deno|python)\b[^\n]{0,30}\d|Bun is not defined|"
+    r"(?:\brequires?|\bneeds?|unsupported|minimum|at least)[ :]{1,3}(?:\w+ ){0,3}(?:node(?:\.?js)?|bun|deno|python)\b"
+    r"[^\n/]{0,30}\d|UNSUPPORTED_NODE|Bun is not defined|"
     r"Cannot find package 'bun:|bun:sqlite|node:sqlite|Deno is not defined|ERR_UNKNOWN_BUILTIN_MODULE|"
     r"env: ['‘]?(?:bun|deno|uv|uvx|python)['’]?: No such file|spawn (?:bun|deno|uv|uvx|docker|java|go) ENOENT",
     re.I,
@@ -82,7 +83,7 @@ _KEY = re.compile(
     r"is (?:undefined|empty)|invalid)|"
     r"(?:missing|required|requires?|provide|set|no|need|invalid|configure)[^\n]{0,60}(?:api[ _-]?key|token|credential|"
     r"secret|password|client[ _-]?id)|environment variable|env(?:ironment)? ?vars?\b|\.env\b|"
-    r"KeyError: '[A-Z][A-Z0-9_]+'|"
+    r"KeyError: '[A-Z][A-Z0-9_]+'|\b[A-Z]\w*_\w*[^\n]{0,60}(?:mutually exclusive|not both|cannot both)|"
     r"[A-Z][A-Z0-9_]*_[A-Z0-9_]*[^\n]{0,40}(?:required|missing|not set|must be|is not defined|undefined)|"
     r"(?:required|missing|set)[^\n]{0,20}\b[A-Z][A-Z0-9]*_[A-Z0-9_]+",
     re.I,

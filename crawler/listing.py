@@ -65,7 +65,7 @@ async def read_listing(running: Running) -> Listing:
     try:
         return await _list(peer)
     finally:
-        running.noise += bytes(peer.noise)
+        running.noise += bytes(peer.noise) + bytes(running.unfinished[:_NOISE_KEPT])
         await peer.close()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from toolscout.crawler.limits import MIB, Limits
@@ -53,6 +53,8 @@ class Running:
         """Most private memory seen, in bytes."""
         self.noise = bytearray()
         """The first of what it printed on stdout that was no JSON-RPC."""
+        self.unfinished = bytearray()
+        """The line of stdout that has no end yet: a prompt, as a rule."""
         self._process = process
         self._sandbox = sandbox
         self._job = job
@@ -67,20 +69,20 @@ class Running:
     async def lines(self) -> AsyncIterator[bytes]:
         """The lines of stdout, without their ends, until it closes."""
         assert self._process.stdout is not None
-        rest = bytearray()
         while data := await self._process.stdout.read(1 << 16):
             self._printed += len(data)
             if self._printed > self._job.limits.output * MIB:
                 self._break(f"it printed more than {self._job.limits.output} MiB")
                 return
-            rest += data
+            self.unfinished += data
             if b"\n" in data:
-                *whole, last = bytes(rest).split(b"\n")
-                rest = bytearray(last)
+                *whole, last = bytes(self.unfinished).split(b"\n")
+                self.unfinished = bytearray(last)
                 for line in whole:
                     yield line
-        if rest:
-            yield bytes(rest)
+        if self.unfinished:
+            yield bytes(self.unfinished)
+            self.unfinished.clear()
 
     async def write(self, data: bytes) -> bool:
         """Send; False when it does not listen any more."""
@@ -94,8 +96,10 @@ class Running:
 
     async def exited(self, seconds: float) -> bool:
         """Whether it has exited by then."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(self._process.wait())), seconds)
+        # Not `wait()`: that also waits until no child holds its pipes any more.
+        deadline = asyncio.get_running_loop().time() + seconds
+        while self._process.returncode is None and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         return self._process.returncode is not None
 
     async def stop(self) -> None:
@@ -117,15 +121,12 @@ class Running:
         self._kill()
 
     def _kill(self) -> None:
-        pids = [] if self._sandbox.own_pids else descendants(self._process.pid)
-        if self._process.returncode is None:
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        if not self._sandbox.own_pids and os.geteuid() == 0:
-            pids += of_user(self._sandbox.uid(self._job.slot))
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(self._process.pid if self._process.returncode is None else 0, self._strays())
+
+    def _strays(self) -> list[int]:
+        """Without a pid namespace children may have left for good: then all of the worker's own user are killed."""
+        alone = not self._sandbox.own_pids and os.geteuid() == 0
+        return of_user(self._sandbox.uid(self._job.slot)) if alone else []
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None
@@ -144,16 +145,36 @@ class Running:
 
 async def start(sandbox: Sandbox, job: Job) -> Running:
     """Start a job. Raises OSError when the sandbox's own program is missing."""
-    process = await asyncio.create_subprocess_exec(
-        *sandbox.command(job),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={},
-        cwd="/",
-        start_new_session=True,
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *sandbox.command(job),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
     )
-    return Running(process, sandbox, job)
+    try:
+        return Running(await asyncio.shield(starting), sandbox, job)
+    except asyncio.CancelledError:
+        # Half-started is the worst state to leave: it is let start, then ended.
+        await Running(await starting, sandbox, job).stop()
+        raise
+
+
+def kill_all(pid: int, others: Iterable[int] = ()) -> None:
+    """Kill a process and all below it. It is stopped first, so that it cannot fork while its children are looked for:
+    a sandbox that is killed while it sets itself up would leave them behind."""
+    pids = list(others)
+    if pid:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGSTOP)
+        pids += descendants(pid)
+    for found in reversed(pids):
+        with contextlib.suppress(OSError):
+            os.kill(found, signal.SIGKILL)
 
 
 def descendants(pid: int) -> list[int]:

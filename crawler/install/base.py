@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import ClassVar
 
 from toolscout.crawler.failures import DeployError, Failure
 from toolscout.crawler.limits import MIB, Limits
-from toolscout.crawler.process import Stderr
+from toolscout.crawler.process import Stderr, kill_all
 from toolscout.crawler.sandbox import install_uid
 
 _POLL = 1.0
@@ -142,8 +141,7 @@ class Shop:
                     )
         finally:
             if process.returncode is None:
-                with contextlib.suppress(OSError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                kill_all(process.pid)
             await asyncio.wait([reading], timeout=5)
             reading.cancel()
         return process.returncode or 0, said.text

@@ -1,0 +1,3 @@
+#!/usr/bin/env node
+const { serve, tool } = require('tiny-mcp')
+serve('weather-fork', [tool('history'), tool('forecast')])

@@ -1,0 +1,3 @@
+#!/usr/bin/env bun
+import { Database } from 'bun:sqlite'
+new Database(':memory:')

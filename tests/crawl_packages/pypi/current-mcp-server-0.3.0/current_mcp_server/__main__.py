@@ -1,0 +1,3 @@
+from mcp.runner import serve
+
+serve("current", ["now", "then"])

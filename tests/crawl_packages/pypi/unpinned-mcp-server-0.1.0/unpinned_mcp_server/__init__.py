@@ -1,0 +1,5 @@
+from mcp.server import serve
+
+
+def main():
+    serve("unpinned", ["old_times"])
