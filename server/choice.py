@@ -56,6 +56,19 @@ def mean_probability(tokens: Sequence[Token]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
+def start_probability(tokens: Sequence[Token], text: str) -> float:
+    """The model's own probability of the token with which ``text``, a JSON string, begins; 1 where it is not known."""
+    at = "".join(t.text for t in tokens).find(text)
+    if at < 0 or len(text) < 3:
+        return 1.0
+    end = 0
+    for token in tokens:
+        end += len(token.text)
+        if end > at + 1:  # the first one behind the quote, or with it
+            return math.exp(min(token.logprob, 0.0))
+    return 1.0
+
+
 def _agree(end: str, text: str) -> bool:
     return end.startswith(text) or text.startswith(end)
 

@@ -6,6 +6,12 @@ one that demands every required argument makes the model invent what the request
 after decoding is asked for once more or reported as missing (:mod:`toolscout.server.caller`). Nested objects keep
 the schema's order and demand what is required, for there nobody would ask again.
 
+What names one particular thing (an id, a key, an address, a path) has to stand in the request anyway
+(:mod:`toolscout.server.grounding`). With a text to copy from, the grammar lets such strings be spans of that text only
+(:mod:`toolscout.server.spans`).
+
+A tool's grammar is made once and kept; what depends on the request is a few rules at its end.
+
 ``pattern``, ``not`` and the like are left to the final validation.
 """
 
@@ -15,10 +21,15 @@ import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from toolscout.records import JsonObject
 from toolscout.schema import simplify_arguments
+from toolscout.server.grounding import names_one_thing
+from toolscout.server.spans import LINK, SPAN, quoted, span_rules
+
+Copying = Literal["none", "ids", "all"]
+"""Which strings have to be spans of the request: none, those that name one particular thing, or every one."""
 
 MAX_STRING = 1000
 """Most characters of a string where the schema sets no smaller limit, so that no value runs on forever."""
@@ -48,6 +59,7 @@ _COMMON = {
     "uuid": r'"\"" [0-9a-fA-F]{8} "-" [0-9a-fA-F]{4} "-" [0-9a-fA-F]{4} "-" [0-9a-fA-F]{4} "-" [0-9a-fA-F]{12} "\""',
     _REFERENCE: r'"\"$" [1-9] [0-9]? "." [A-Za-z0-9_.[\]-]{1,80} "\""',
 }
+_LINK_NAME = re.compile(r"ur[il]s?$|links?$|website$", re.IGNORECASE)
 _FORMATS = {"date": "date", "time": "time", "date-time": "datetime", "uuid": "uuid"}
 _USES = {
     "string": ("char",),
@@ -66,10 +78,10 @@ def choice_grammar(labels: Sequence[str]) -> str:
     The last character lets a model end with its own token for quote and comma: forcing the lone quote would
     make every choice look improbable.
     """
-    return "root ::= (" + " | ".join(_quoted(label) for label in labels) + r') "\"" [,}]'
+    return "root ::= (" + " | ".join(quoted(label) for label in labels) + r') "\"" [,}]'
 
 
-def arguments_grammar(schema: object, *, references: bool = False) -> str:
+def arguments_grammar(schema: object, *, references: bool = False, copying: Copying = "none", text: str = "") -> str:
     """GBNF of what follows ``"arguments":``: the object, perhaps ``"missing"``, and the end of the answer.
 
     At the object's top level members come in any order and none is demanded.
@@ -77,25 +89,41 @@ def arguments_grammar(schema: object, *, references: bool = False) -> str:
     The blank belongs to the answer and not to the prefix: models have one token for it and the brace.
 
     :param references: also allow ``"$1.path"`` wherever the schema takes a string or a value of one type.
+    :param copying: which strings have to be spans of ``text``.
     """
-    return _arguments_grammar(json.dumps(schema), references)  # not sorted: the order of members counts
+    # not sorted: the order of members counts
+    return _with_text(_arguments_grammar(json.dumps(schema), references, copying), copying, text)
 
 
-def value_grammar(schema: object, name: str, *, references: bool = False) -> str:
+def value_grammar(
+    schema: object, name: str, *, references: bool = False, copying: Copying = "none", text: str = ""
+) -> str:
     """GBNF of what follows ``"name":``, a blank, the value of that argument, and the ``}`` that ends the object."""
-    node = simplify_arguments(schema)["properties"].get(name, {})
-    grammar = _Grammar(references)
-    rule = grammar.rule(node)
+    return _with_text(_value_grammar(json.dumps(schema), name, references, copying), copying, text)
+
+
+def _with_text(grammar: str, copying: Copying, text: str) -> str:
+    """The grammar with the rules for spans of the text; where there can be none they take any string."""
+    if copying == "none":
+        return grammar
+    return "\n".join([grammar, *(span_rules(text) or [f"{SPAN} ::= string", f"{LINK} ::= string"])])
+
+
+@lru_cache(maxsize=2048)
+def _value_grammar(schema: str, name: str, references: bool, copying: Copying) -> str:
+    grammar = _Grammar(references, copying)
+    node = simplify_arguments(json.loads(schema))["properties"].get(name, {})
+    rule = grammar.rule(node, name)
     return grammar.text(f'" " {rule} "}}"')
 
 
-@lru_cache(maxsize=512)
-def _arguments_grammar(schema: str, references: bool) -> str:
-    grammar = _Grammar(references)
+@lru_cache(maxsize=2048)
+def _arguments_grammar(schema: str, references: bool, copying: Copying) -> str:
+    grammar = _Grammar(references, copying)
     node = simplify_arguments(json.loads(schema))
     end = '"}"'
     if node["required"]:
-        name = grammar.rule_of(" | ".join(_quoted(json.dumps(n, ensure_ascii=False)) for n in node["required"]))
+        name = grammar.rule_of(" | ".join(quoted(json.dumps(n, ensure_ascii=False)) for n in node["required"]))
         end = f"""("}}" | ", \\"missing\\": [" {name} (", " {name}){{0,{min(len(node["required"]), 32) - 1}}} "]}}")"""
     return grammar.text(f'" " {grammar.rule_of(grammar.loose_object(node))} {end}')
 
@@ -151,11 +179,12 @@ def _portable(node: JsonObject, references: bool) -> JsonObject:
 class _Grammar:
     """Collects rules; equal nodes share one."""
 
-    def __init__(self, references: bool) -> None:
+    def __init__(self, references: bool, copying: Copying = "none") -> None:
         self.references = references
+        self.copying = copying
         self.rules: dict[str, str] = {}
         self.known: dict[str, str] = {}
-        self.common: set[str] = set()
+        self.common: set[str] = set() if copying == "none" else {"string"}
 
     def text(self, root: str) -> str:
         queue = list(self.common)
@@ -180,36 +209,38 @@ class _Grammar:
             self.known[body] = name
         return self.known[body]
 
-    def rule(self, node: JsonObject) -> str:
-        """The name of a rule that matches one JSON value of this shape."""
+    def rule(self, node: JsonObject, name: str = "") -> str:
+        """The name of a rule that matches one JSON value of this shape. ``name`` is the parameter's, or its list's."""
         if len(self.rules) > _MAX_RULES:
             return self.use("value")
-        body = self.body(node)
+        body = self.body(node, name)
         if self.references and "enum" not in node and body not in ("value", "string"):
             body = f"{self.rule_of(body)} | {self.use(_REFERENCE)}"
         return self.rule_of(body)
 
-    def body(self, node: JsonObject) -> str:
+    def body(self, node: JsonObject, name: str) -> str:
         if "enum" in node:
-            return " | ".join(_quoted(json.dumps(v, ensure_ascii=False)) for v in node["enum"])
+            return " | ".join(quoted(json.dumps(v, ensure_ascii=False)) for v in node["enum"])
         if "anyOf" in node:
-            return " | ".join(dict.fromkeys(self.rule(v) for v in node["anyOf"]))
+            return " | ".join(dict.fromkeys(self.rule(v, name) for v in node["anyOf"]))
         kind = node.get("type")
         if kind == "string":
-            return self.string(node)
+            return self.string(node, name)
         if kind in ("integer", "number"):
             return self.numeric(node, kind)
         if kind in ("boolean", "null"):
             return self.use(kind)
         if kind == "array":
-            return self.array(node)
+            return self.array(node, name)
         if kind == "object":
             return self.strict_object(node)
         return self.use("value")
 
-    def string(self, node: JsonObject) -> str:
+    def string(self, node: JsonObject, name: str) -> str:
         if node.get("format") in _FORMATS:
             return self.use(_FORMATS[node["format"]])
+        if self.copying == "all" or (self.copying == "ids" and names_one_thing(name, node)):
+            return LINK if node.get("format") in ("uri", "url", "iri") or _LINK_NAME.search(name) else SPAN
         low, high = min(node.get("minLength", 0), 64), node.get("maxLength", MAX_STRING)
         if high >= MAX_STRING and low == 0:
             return self.use("string")
@@ -222,19 +253,19 @@ class _Grammar:
         signed, plain = ("integer", "natural") if kind == "integer" else ("number", "positive")
         return self.use(plain if low is not None and low >= 0 else signed)
 
-    def array(self, node: JsonObject) -> str:
+    def array(self, node: JsonObject, name: str) -> str:
         low = min(node.get("minItems", 0), MAX_ITEMS)
         high = max(low, min(node.get("maxItems", MAX_ITEMS), MAX_ITEMS))
         if high == 0:
             return '"[]"'
-        item = self.rule(node["items"])
+        item = self.rule(node["items"], name)
         more = f'(", " {item}){{{max(low - 1, 0)},{high - 1}}}' if high > 1 else ""
         filled = f'"[" {item} {more} "]"'
         return filled if low else f'"[]" | {filled}'
 
     def members(self, node: JsonObject) -> dict[str, str]:
         return {
-            name: self.rule_of(f"{_quoted(json.dumps(name, ensure_ascii=False) + ': ')} {self.rule(value)}")
+            name: self.rule_of(f"{quoted(json.dumps(name, ensure_ascii=False) + ': ')} {self.rule(value, name)}")
             for name, value in node["properties"].items()
         }
 
@@ -274,21 +305,6 @@ class _Grammar:
         return f'"{{" {self.rule_of(first)} "}}"'
 
 
-def _quoted(text: str) -> str:
-    """A GBNF literal. Characters outside printable ASCII stay as they are; control characters are escaped."""
-    out = []
-    for char in text:
-        if char in '"\\':
-            out.append("\\" + char)
-        elif ord(char) < 32 or ord(char) == 127:
-            out.append(f"\\x{ord(char):02X}")
-        elif 0xD800 <= ord(char) <= 0xDFFF:
-            out.append("\\uFFFD")
-        else:
-            out.append(char)
-    return '"' + "".join(out) + '"'
-
-
 def parse_answer(text: str) -> Any:
     """The first JSON object in a model's text, whatever stands around it (fences, tags, prose). None if none."""
     decoder = json.JSONDecoder()
@@ -305,6 +321,7 @@ def parse_answer(text: str) -> Any:
 __all__ = [
     "MAX_ITEMS",
     "MAX_STRING",
+    "Copying",
     "arguments_grammar",
     "call_schema",
     "choice_grammar",

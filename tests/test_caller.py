@@ -207,6 +207,95 @@ async def test_an_answer_that_broke_off_keeps_its_whole_members() -> None:
     assert answer.calls[0].ready and answer.calls[0].arguments == {"city": "Oslo", "days": 3}
 
 
+# -- values without a trace in the request
+
+
+SEARCH = tool(
+    "search_pages",
+    ["query"],
+    query={"type": "string", "description": "What to look for in the pages of the wiki"},
+    limit={"type": "integer", "default": 10},
+    page={"type": "integer"},
+    language={"type": "string", "description": "Two letters, e.g. en"},
+    exact={"type": "boolean", "default": False},
+    section=TEXT,
+    radius={"type": "number"},
+)
+
+
+async def filled(task: str, tokens: tuple[Token, ...] = (), spec: Tool = SEARCH, **arguments: Any) -> Any:
+    model = Scripted(json.dumps({"name": spec.name}), json.dumps({"name": spec.name, "arguments": arguments}))
+    model.tokens = tokens
+    answer = await suggest(model, task, spec)
+    return answer.calls[0].arguments
+
+
+@pytest.mark.parametrize(
+    ("option", "kept"),
+    [
+        ({"limit": 10}, False),
+        ({"limit": 25}, False),
+        ({"page": 3}, True),
+        ({"page": 7}, False),
+        ({"exact": False}, False),
+        ({"exact": True}, True),
+        ({"language": "en"}, True),
+        ({"language": "kl"}, False),
+        ({"section": "cats"}, False),
+        ({"section": "wild"}, True),
+        ({"radius": 1500}, True),
+    ],
+)
+async def test_an_option_needs_a_trace_in_the_request(option: dict[str, Any], kept: bool) -> None:
+    task = "Look for cats, the wild ones, within 1.5 km, third page"
+    assert await filled(task, query="cats", **option) == {"query": "cats"} | (option if kept else {})
+
+
+@pytest.mark.parametrize(
+    "echo", ["string: What to look for", "What to look for in the pages", "query", "string (uri): the page"]
+)
+async def test_what_the_prompt_says_is_no_value(echo: str) -> None:
+    assert await filled("Look something up", query=echo) == {}
+
+
+@pytest.mark.parametrize(("sure", "kept"), [(0.3, False), (0.9, True)])
+async def test_a_derived_text_stands_if_the_model_was_sure(sure: float, kept: bool) -> None:
+    text = json.dumps({"name": SEARCH.name, "arguments": {"query": "AAPL"}})
+    at = text.index("AAPL")
+    tokens = (Token(text[:at], 0.0), Token("AA", math.log(sure)), Token(text[at + 2 :], 0.0))
+    assert await filled("What is Apple worth?", tokens, query="AAPL") == ({"query": "AAPL"} if kept else {})
+
+
+@pytest.mark.parametrize(
+    ("issue", "sure", "kept"),
+    [("login", 0.1, False), ("login", 0.9, True), ("ABC-12", 0.1, True), ("quoted", 0.1, True)],
+)
+async def test_a_plain_word_is_an_id_only_if_the_model_meant_it(issue: str, sure: float, kept: bool) -> None:
+    text = f'{{"issue_id": "{issue}"}}'
+    model = Scripted(' {}, "missing": ["issue_id"]}', f' "{issue}"}}', prefills=True)
+    model.chooses = False
+    model.tokens = (Token(' "', 0.0), Token(issue, math.log(sure)), Token('"}', 0.0))
+    caller = Caller(Settings(), backend=model)
+    answer = await caller.suggest('The login bug, ABC-12 or "quoted"', [Candidate(ISSUE, 1.0), Candidate(NOW, 0.5)])
+    assert json.dumps(answer.calls[0].arguments) == (text if kept else "{}")
+
+
+async def test_decodings_differ_in_what_is_asked_and_checked() -> None:
+    written = ' {"issue_id": "made-up-1", "verbose": "yes"}}'
+    asked: dict[str, list[dict[str, Any]]] = {}
+    calls = {}
+    for decoding in ("free", "constrained", "repair"):
+        model = Scripted(written, ' "ABC-12"}', prefills=True)
+        model.chooses = False
+        caller = Caller(Settings(), backend=model, decoding=decoding)
+        answer = await caller.suggest("Read ABC-12", [Candidate(ISSUE, 1.0), Candidate(NOW, 0.5)])
+        asked[decoding], calls[decoding] = model.asked, answer.calls[0]
+    assert asked["free"][0]["grammar"] == "" and len(asked["free"]) == len(asked["constrained"]) == 1
+    assert "copied" in asked["repair"][0]["grammar"] and "copied" not in asked["constrained"][0]["grammar"]
+    assert calls["free"].arguments == {"issue_id": "made-up-1", "verbose": "yes"} and not calls["free"].ready
+    assert calls["repair"].arguments == {"issue_id": "ABC-12"} and calls["repair"].ready
+
+
 # -- plans
 
 
@@ -494,7 +583,8 @@ async def test_concurrent_suggestions_share_one_model(smollm: GgufBackend) -> No
     answers = await asyncio.gather(*(caller.suggest(t, candidates(FORECAST, NOW)) for t in tasks))
     assert all(a.model == "smollm2-135m" for a in answers)
     again = await caller.suggest(tasks[0], candidates(FORECAST, NOW))
-    assert again.calls == answers[0].calls, "greedy decoding gives the same call again"
+    first, second = answers[0].calls, again.calls
+    assert [(c.tool_id, c.arguments) for c in first] == [(c.tool_id, c.arguments) for c in second], "greedy decoding"
 
 
 def test_without_a_model_tools_that_tie_share_the_confidence() -> None:

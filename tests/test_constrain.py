@@ -196,3 +196,80 @@ def test_recursion_and_size_stay_bounded() -> None:
 )
 def test_an_answer_is_found_in_whatever_stands_around_it(text: str, value: object) -> None:
     assert parse_answer(text) == value
+
+
+# -- text that is copied out of the request
+
+CARD = {
+    "type": "object",
+    "properties": {
+        "session_id": {"type": "string"},
+        "link": {"type": "string", "format": "uri"},
+        "file_paths": {"type": "array", "items": {"type": "string"}},
+        "note": {"type": "string"},
+        "due_id": {"type": "string", "format": "date"},
+    },
+}
+REQUEST = 'Call +14155550134 about sess_7b21, see figma.com\nor C:\\temp\\a.txt and the "big" one'
+
+
+def copies(value: object, text: str = REQUEST, **options: Any) -> bool:
+    return accepts(arguments_grammar(CARD, copying="ids", text=text, **options), " " + dumps(value) + "}")
+
+
+@pytest.mark.parametrize(
+    ("value", "taken"),
+    [
+        ({"session_id": "sess_7b21"}, True),
+        ({"session_id": "+14155550134"}, True),
+        ({"session_id": "sess_7b21, see figma.com\nor"}, True),
+        ({"session_id": '"big"'}, True),
+        ({"session_id": "7b21"}, False),
+        ({"session_id": "14155550134"}, False),
+        ({"session_id": "my_session"}, False),
+        ({"session_id": "about "}, False),
+        ({"link": "figma.com"}, True),
+        ({"link": "https://figma.com"}, True),
+        ({"link": "https://example.com"}, False),
+        ({"file_paths": ["C:\\temp\\a.txt", "a.txt"]}, True),
+        ({"file_paths": ["b.txt"]}, False),
+        ({"note": "whatever it likes"}, True),
+        ({"due_id": "2026-01-31"}, True),
+    ],
+)
+def test_ids_are_whole_words_of_the_request(value: dict[str, Any], taken: bool) -> None:
+    assert copies(value) is taken
+
+
+def test_only_what_names_one_thing_is_copied_unless_all_is() -> None:
+    assert copies({"note": "new words"})
+    every = arguments_grammar(CARD, copying="all", text=REQUEST)
+    assert accepts(every, ' {"note": "the \\"big\\" one"}}') and not accepts(every, ' {"note": "new words"}}')
+
+
+@pytest.mark.parametrize("text", ["", "   ", "word " * 2000])
+def test_without_words_to_copy_any_string_is_taken(text: str) -> None:
+    assert copies({"session_id": "anything"}, text)
+
+
+def test_dense_scripts_are_copied_by_the_character() -> None:
+    assert copies({"session_id": "五粮液"}, "看看五粮液的股价") and not copies(
+        {"session_id": "茅台"}, "看看五粮液的股价"
+    )
+
+
+def test_a_reference_stands_beside_what_is_copied() -> None:
+    assert copies({"session_id": "$1.session.id"}, references=True) and not copies({"session_id": "$1.session.id"})
+
+
+def test_one_value_is_copied_as_well() -> None:
+    grammar = value_grammar(CARD, "session_id", copying="ids", text=REQUEST)
+    assert accepts(grammar, ' "sess_7b21"}') and not accepts(grammar, ' "sess"}')
+
+
+@pytest.mark.parametrize("name", sorted(ODD))
+def test_every_odd_schema_gives_a_grammar_with_copying(name: str) -> None:
+    for copying in ("ids", "all"):
+        grammar = arguments_grammar(ODD[name], copying=copying, text=REQUEST)
+        defined = {line.split(" ::= ")[0] for line in grammar.splitlines()}
+        assert "copied" in defined and accepts(grammar, " {}}")

@@ -41,6 +41,8 @@ class Generation:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    first_token_seconds: float | None = None
+    """From the request to the first token, where the model tells."""
 
 
 class Backend(Protocol):

@@ -174,7 +174,16 @@ def _generation(answer: JsonObject, prefix: str) -> Generation:
         prompt_tokens=usage.get("prompt_tokens", 0),
         cached_tokens=usage.get("prompt_tokens_details", {}).get("cached_tokens", 0),
         completion_tokens=usage.get("completion_tokens", 0),
+        first_token_seconds=_first_token(answer.get("timings") or {}),
     )
+
+
+def _first_token(timings: JsonObject) -> float | None:
+    """Seconds to read the prompt and to write one token."""
+    try:
+        return float(timings["prompt_ms"] + timings["predicted_per_token_ms"]) / 1000
+    except (KeyError, TypeError):
+        return None
 
 
 def _text(row: JsonObject) -> str:
