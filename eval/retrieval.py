@@ -381,7 +381,7 @@ def _build(
         if cache is not None:
             encoder = CachingEncoder(encoder, cache)
         start = time.perf_counter()
-        with Catalogue(settings.database_url) as catalogue:
+        with Catalogue(settings.database_url, guard=False) as catalogue:
             import_files(catalogue, servers=files.servers, tools=files.tools, calls=exemplars)
             build_index(catalogue, settings, encoder=encoder)
         return time.perf_counter() - start, None

@@ -79,14 +79,16 @@ class Catalogue:
 
     Args:
         url: ``sqlite:///FILE`` (made if it is not there) or ``postgresql+psycopg://USER@HOST/NAME``.
+        guard: scan what enters (`toolscout.index.guard`). Only for measuring is it left out.
 
     Raises:
         StorageError: the database cannot be opened, was made by a newer Toolscout, or is no catalogue. Every method
             raises it too when the database fails.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, guard: bool = True) -> None:
         self._database = Database(url)
+        self._guard = guard
 
     def close(self) -> None:
         """Close all connections; the catalogue cannot be used afterwards."""
@@ -121,7 +123,8 @@ class Catalogue:
     ) -> Change:
         """Store a server as given (its sources united with the known ones) and, if ``tools`` is given, exactly these.
 
-        New tools keep the review that their record carries, except that ``trust=False`` makes an approved one pending.
+        New tools keep the review that their record carries, except that ``trust=False`` makes an approved one pending,
+        and so does a finding of the scanner; a changed tool with one is not accepted by ``accept_changes`` either.
         The review of a known tool changes only here: approved becomes changed when the fingerprint is another one, and
         back when the accepted fingerprint returns or ``accept_changes`` is set. Pending and blocked tools stay so.
         ``first_seen`` keeps the earliest moment known, ``changed_at`` is the last change of the fingerprint.
@@ -136,9 +139,11 @@ class Catalogue:
                 raise BadInput(f"{tool.tool_id} belongs to {tool.server_id}, not to {server.server_id}.")
         change = Change()
         with self._database.writing() as connection:
-            written = writing.put_server(connection, server, merge=False)
+            written = writing.put_server(connection, server, merge=False, guard=self._guard)
             if tools is not None:
-                written |= writing.put_tools(connection, tools, change, trust=trust, accept_changes=accept_changes)
+                written |= writing.put_tools(
+                    connection, tools, change, trust=trust, accept_changes=accept_changes, guard=self._guard
+                )
                 kept = change.added + change.changed + change.unchanged
                 change.removed = writing.remove_missing(connection, plain(server.server_id), kept)
             if written or change.removed:
@@ -167,9 +172,11 @@ class Catalogue:
 
         change = Change()
         with self._database.writing() as connection:
-            touched = sum([writing.put_server(connection, server, merge=True) for server in servers])
+            touched = sum([writing.put_server(connection, s, merge=True, guard=self._guard) for s in servers])
             touched += writing.add_missing(connection, missing_servers)
-            written = writing.put_tools(connection, tools, change, trust=trust, accept_changes=accept_changes)
+            written = writing.put_tools(
+                connection, tools, change, trust=trust, accept_changes=accept_changes, guard=self._guard
+            )
             if touched or written:
                 writing.bump(connection)
         return touched, change

@@ -24,11 +24,13 @@ from toolscout.index.reading import (
     VECTOR,
     entity_keys,
 )
-from toolscout.index.rows import exemplar_row, server_row, tool_row, trajectory_row
+from toolscout.index.rows import exemplar_row, plain, server_row, tool_row, trajectory_row
+from toolscout.jsonl import well_formed
 from toolscout.records import Call, Review, Server, ServerState, Tool, Trajectory
 
 if TYPE_CHECKING:
     from toolscout.index.catalogue import Change, Merged
+    from toolscout.index.guard.entry import Examination
 
 T = TypeVar("T")
 
@@ -45,11 +47,12 @@ def bump(connection: Connection) -> None:
     connection.execute(update(META).where(META.c.key == "revision").values(value=META.c.value + 1))
 
 
-def put_server(connection: Connection, server: Server, *, merge: bool) -> bool:
+def put_server(connection: Connection, server: Server, *, merge: bool, guard: bool = True) -> bool:
     """Insert or update one server; True if anything but ``checked_at`` differs from what was stored.
 
     Sources are united. With ``merge`` only the fields that the record sets replace stored ones, and the state of a
     known server (what this installation learnt about it) is replaced only by a newer check, never out of quarantine.
+    With ``guard`` texts that have changed are scanned.
     """
     row = server_row(server)
     found = rows_of(connection.execute(select(SERVER).where(SERVER.c.server_id == row["server_id"])))
@@ -67,7 +70,24 @@ def put_server(connection: Connection, server: Server, *, merge: bool) -> bool:
     differs = {k for k, v in row.items() if v != old[k]}
     if differs:
         connection.execute(update(SERVER).where(SERVER.c.server_id == row["server_id"]).values(row))
+    if guard and differs & {"name", "title", "description", "instructions"}:
+        _hold_tools_of(connection, Server.model_validate(row))
     return bool(differs - {"checked_at"})
+
+
+def _hold_tools_of(connection: Connection, server: Server) -> None:
+    """Hold back the approved tools of a server whose own texts have become suspicious."""
+    from toolscout.index.guard.entry import Examination
+
+    mine = TOOL.c.server_id == server.server_id
+    names = connection.execute(select(TOOL.c.name).where(mine)).scalars()
+    found = well_formed(Examination.of_server(server, names))
+    if not held(found):
+        return
+    columns = (TOOL.c.tool_id, TOOL.c.findings)
+    for tool_id, old in connection.execute(select(*columns).where(mine, TOOL.c.review == str(Review.APPROVED))).all():
+        values = {"review": str(Review.PENDING), "findings": found + [one for one in old if one not in found]}
+        connection.execute(update(TOOL).where(TOOL.c.tool_id == tool_id).values(values))
 
 
 def add_missing(connection: Connection, servers: Iterable[Server]) -> int:
@@ -92,20 +112,35 @@ def united(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[st
 
 
 def put_tools(
-    connection: Connection, tools: Iterable[Tool], change: Change, *, trust: bool, accept_changes: bool
+    connection: Connection,
+    tools: Iterable[Tool],
+    change: Change,
+    *,
+    trust: bool,
+    accept_changes: bool,
+    guard: bool = True,
 ) -> bool:
-    """Insert or update tools, noting in ``change`` what happened; True if anything was written."""
+    """Insert or update tools, noting in ``change`` what happened; True if anything was written.
+
+    With ``guard`` new and changed tools are scanned: see `toolscout.index.guard`.
+    """
     moment = now()
     written = False
     by_id: dict[str, dict[str, Any]] = {}
-    for row in map(tool_row, tools):
+    given: dict[str, Tool] = {}
+    for tool in tools:
+        row = tool_row(tool)
         by_id.setdefault(row["tool_id"], row)  # a server that lists a name twice: callers reach the first
+        given.setdefault(row["tool_id"], tool)
+    guards = _Guards(connection, given) if guard else None
     for chunk in chunks(list(by_id)):
         found = rows_of(connection.execute(select(TOOL).where(TOOL.c.tool_id.in_(chunk))))
         known = {row["tool_id"]: row for row in found}
         rows = []
         for tool_id in chunk:
             row, old = by_id[tool_id], known.get(tool_id)
+            if guards is not None and (old is None or any(old[k] != row[k] for k in ("fingerprint", "title"))):
+                row["findings"] = guards.findings(tool_id, row["findings"])
             if old is None:
                 new = _new_tool(row, moment, trust)
                 change.added.append(tool_id)
@@ -124,7 +159,7 @@ def put_tools(
 
 def _new_tool(row: dict[str, Any], moment: str, trust: bool) -> dict[str, Any]:
     review = row["review"]
-    if not trust and review == Review.APPROVED:
+    if review == Review.APPROVED and (not trust or held(row["findings"])):
         review = Review.PENDING
     accepted = row["fingerprint"] if review == Review.APPROVED else None
     return row | {"review": str(review), "accepted": accepted, "first_seen": row["first_seen"] or moment}
@@ -137,7 +172,10 @@ def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_ch
         changed_at, findings = moment, row["findings"]
         if review == Review.APPROVED:
             review = Review.CHANGED
-    if review == Review.CHANGED and (accept_changes or row["fingerprint"] == old["accepted"]):
+    acceptable = accept_changes and (same or not held(findings))
+    if same and review == Review.APPROVED and row["title"] != old["title"] and held(row["findings"]):
+        review = Review.PENDING  # the fingerprint does not know titles
+    if review == Review.CHANGED and (acceptable or row["fingerprint"] == old["accepted"]):
         review = Review.APPROVED
     accepted = row["fingerprint"] if review == Review.APPROVED else old["accepted"]
     seen = min(filter(None, (old["first_seen"], row["first_seen"])), default=moment)
@@ -148,6 +186,33 @@ def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_ch
         "changed_at": changed_at,
         "findings": findings,
     }
+
+
+def held(findings: Iterable[dict[str, Any]]) -> bool:
+    """Whether what the scanner found keeps a tool from being used before a person has looked."""
+    return any(f.get("severity") in ("warn", "block") for f in findings)
+
+
+class _Guards:
+    """The scanner over the tools of one call; loaded when the first tool needs it."""
+
+    def __init__(self, connection: Connection, tools: dict[str, Tool]) -> None:
+        self._connection, self._tools = connection, tools
+        self._examination: Examination | None = None
+
+    def findings(self, tool_id: str, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the scanner finds of a tool, and what came with its record."""
+        if self._examination is None:
+            from toolscout.index.guard.entry import Examination
+
+            ids = sorted({plain(tool.server_id) for tool in self._tools.values()})
+            servers: dict[str, Server] = {}
+            for chunk in chunks(ids):
+                rows = rows_of(self._connection.execute(select(SERVER).where(SERVER.c.server_id.in_(chunk))))
+                servers |= {row["server_id"]: Server.model_validate(row) for row in rows}
+            self._examination = Examination(self._tools.values(), servers)
+        found: list[dict[str, Any]] = well_formed(self._examination.findings(self._tools[tool_id]))
+        return found + [one for one in given if one not in found]
 
 
 def remove_missing(connection: Connection, server_id: str, kept: Collection[str]) -> list[str]:

@@ -73,9 +73,9 @@ def _characters(piece: Piece) -> Iterator[Finding]:
         severity = Severity.WARN if len(found.group()) > 1 or piece.kind == "name" else Severity.INFO
         yield _finding("invisible", severity, piece, found, "letters that show nothing", text)
     for found in _ZERO.finditer(text):
-        severity = _zero_severity(text, found, piece.kind)
-        if severity is not None:
-            yield _finding("invisible", severity, piece, found, "invisible characters", text)
+        grave = _zero_severity(text, found, piece.kind)
+        if grave is not None:
+            yield _finding("invisible", grave, piece, found, "invisible characters", text)
             break
 
 

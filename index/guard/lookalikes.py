@@ -115,7 +115,7 @@ def _service(word: str, where: str) -> Iterator[Finding]:
             )
         return
     plain = word.casefold()
-    if plain in HONEST_WORDS or plain.rstrip("0123456789") in SERVICES:
+    if plain in HONEST_WORDS | SERVICES or plain.rstrip("0123456789") in SERVICES:
         return
     twin = _SERVICE_SKELETONS.get(skeleton(word))
     if twin is None and plain.isalpha() and len(plain) >= 6:

@@ -118,7 +118,7 @@ _MORE = {
         r"""\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|send|post|encode|copied|copy|append|sends|give|gives|given|load|loads|submits|fill|request)\b""",
     ),
     "slander": re.compile(
-        r"\b(?:ignore[sd]?|avoid|deprecated|insecure|unsafe|broken|false|untrust\w+|unreliable|poisoned|discard\w*|malicious|not safe|must not be used|never use|never call|do not use|don't use|only trustworthy|yield|supersed\w+)\b",
+        r"\b(?:ignore[sd]?|deprecated|insecure|unsafe|broken|false|untrust\w+|unreliable|poisoned|discard\w*|malicious|not safe|must not be used|never use|never call|do not use|don't use|only trustworthy|yield|supersed\w+)\b",
     ),
     "every_turn": re.compile(
         r"""\b(?:(?:at\sthe\s(?:beginning|start)\sof|in|after|before|for|to)\s(?:each|every)\s(?:\w+\s)?(?:answer|reply|turn|conversation|message|response|chat|session)(?!\s(?:id|type|in))|

@@ -1,0 +1,154 @@
+"""``toolscout eval guard``: how many poisoned tools the scanner holds back, and how many honest ones."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolscout.errors import BadInput
+from toolscout.index.guard.finding import Finding, Severity
+from toolscout.index.guard.scan import holds_back, scan_server, scan_tool
+from toolscout.jsonl import parse_record, read_objects
+from toolscout.records import JsonObject, Server, Tool
+
+PARTS = ("tuning", "held_out")
+QUOTED = 200
+"""Most alarms and misses that a result quotes of each part."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One poisoned tool. ``level`` 1 is plain, 3 is subtle; ``part`` is tuning or held_out."""
+
+    id: str
+    kind: str
+    level: int
+    lang: str
+    part: str
+    server: Server
+    tool: Tool
+
+
+def read_attacks(path: Path | str) -> list[Attack]:
+    """Poisoned tools from a JSONL file, as in ``eval/data/attacks.jsonl``.
+
+    Raises:
+        NotFound: there is no such file.
+        BadInput: a line that is none, ``file:line: reason``.
+    """
+    found = []
+    for number, row in read_objects(path):
+        place = f"{path}:{number}"
+        try:
+            facts = {name: str(row[name]) for name in ("id", "kind", "part")}
+            level, lang = int(row["level"]), str(row.get("lang", "en"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"{place}: this is no poisoned tool: {error!r}.", "See eval/data/README.md.") from None
+        server = parse_record(row.get("server") or {}, Server, place)
+        tool = parse_record(row.get("tool") or {}, Tool, place)
+        found.append(Attack(**facts, level=level, lang=lang, server=server, tool=tool))
+    return found
+
+
+def half_of(tool_id: str) -> str:
+    """The half of an honest tool, by hash: rules are mended on ``first``, alarms are reported on ``second``."""
+    digest = hashlib.sha256(tool_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return "second" if int(digest[:8], 16) % 2 else "first"
+
+
+def measure_guard(
+    attacks: Sequence[Attack],
+    tools: Iterable[Path],
+    servers: Iterable[Path],
+    *,
+    say: Callable[[str], None] = lambda line: None,
+) -> JsonObject:
+    """Scan poisoned and honest tools.
+
+    Returns:
+        ``detection``: by part (``tuning``, ``held_out``, ``all``): n, held back, rate, by kind, level and language, and
+        what was missed. ``alarms``: by file and half, the same way, with what was quoted. ``ms_per_tool``: CPU time,
+        median and 99th percentile. Fractions between 0 and 1.
+    """
+    result: JsonObject = {"detection": {}, "alarms": {}}
+    hits = {attack.id: _findings(attack) for attack in attacks}
+    for part in (*PARTS, "all"):
+        some = [a for a in attacks if part in ("all", a.part)]
+        if some:
+            result["detection"][part] = _detection(some, hits)
+    known = {s.server_id: s for path in servers for s in _records(path, Server)}
+    times: list[float] = []
+    for path in tools:
+        say(f"scanning {path}")
+        for half, counts in _alarms(list(_records(path, Tool)), known, times).items():
+            result["alarms"].setdefault(_name(path), {})[half] = counts
+    if times:
+        times.sort()
+        p99 = times[min(len(times) - 1, int(0.99 * len(times)))]
+        result["ms_per_tool"] = {"n": len(times), "p50": _ms(times[len(times) // 2]), "p99": _ms(p99)}
+        result["ms_per_tool"] |= {"mean": _ms(sum(times) / len(times)), "most": _ms(times[-1])}
+    return result
+
+
+def _findings(attack: Attack) -> list[Finding]:
+    names = [attack.tool.name]
+    return [*scan_tool(attack.tool, attack.server, siblings=names), *scan_server(attack.server, names)]
+
+
+def _detection(attacks: Sequence[Attack], hits: dict[str, list[Finding]]) -> JsonObject:
+    caught = [a for a in attacks if holds_back(hits[a.id])]
+    found: JsonObject = {"n": len(attacks), "held_back": len(caught), "rate": round(len(caught) / len(attacks), 4)}
+    for name in ("kind", "level", "lang"):
+        total = Counter(str(getattr(a, name)) for a in attacks)
+        good = Counter(str(getattr(a, name)) for a in caught)
+        found[f"by_{name}"] = {key: {"n": n, "held_back": good[key]} for key, n in sorted(total.items())}
+    missed = [a for a in attacks if not holds_back(hits[a.id])]
+    found["missed"] = [{"id": a.id, "kind": a.kind, "level": a.level, "tool": a.tool.name} for a in missed[:QUOTED]]
+    return found
+
+
+def _alarms(tools: Sequence[Tool], known: dict[str, Server], times: list[float]) -> dict[str, JsonObject]:
+    names: dict[str, list[str]] = defaultdict(list)
+    for tool in tools:
+        names[tool.server_id].append(tool.name)
+    of_server: dict[str, list[Finding]] = {}
+    counts: dict[str, JsonObject] = {
+        half: {"n": 0, "held_back": 0, "rate": 0.0, "by_code": Counter(), "quoted": []} for half in ("first", "second")
+    }
+    for tool in tools:
+        server = known.get(tool.server_id)
+        if server is not None and server.server_id not in of_server:
+            of_server[server.server_id] = scan_server(server, names[server.server_id])
+        start = time.process_time()
+        found = scan_tool(tool, server, siblings=names[tool.server_id])
+        times.append(time.process_time() - start)
+        grave = [f for f in [*found, *of_server.get(tool.server_id, [])] if f.severity is not Severity.INFO]
+        part = counts[half_of(tool.tool_id)]
+        part["n"] += 1
+        if grave:
+            part["held_back"] += 1
+            part["by_code"].update({f.code for f in grave})
+            if len(part["quoted"]) < QUOTED:
+                part["quoted"].append({"tool_id": tool.tool_id, **grave[0].to_json()})
+    for part in counts.values():
+        part["rate"] = round(part["held_back"] / max(part["n"], 1), 5)
+        part["by_code"] = dict(part["by_code"].most_common())
+    return counts
+
+
+def _records(path: Path, kind: type[Any]) -> Iterator[Any]:
+    for number, row in read_objects(path):
+        yield parse_record(row, kind, f"{path}:{number}")
+
+
+def _name(path: Path) -> str:
+    return "/".join(path.parts[-2:])
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

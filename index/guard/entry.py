@@ -1,0 +1,40 @@
+"""The scanner where tools enter the catalogue: what is found is kept in the record, and grave findings hold it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from toolscout.index.guard.finding import Finding
+from toolscout.index.guard.scan import scan_server, scan_tool
+from toolscout.records import JsonObject, Server, Tool
+
+
+class Examination:
+    """Scans some tools of some servers; each server's own texts are scanned once.
+
+    Args:
+        tools: the tools that enter together: what one of them may say of another depends on whose they are.
+        servers: their servers as far as they are known, by id.
+    """
+
+    def __init__(self, tools: Iterable[Tool], servers: Mapping[str, Server]) -> None:
+        self._servers = servers
+        self._names: dict[str, list[str]] = {}
+        for tool in tools:
+            self._names.setdefault(tool.server_id, []).append(tool.name)
+        self._of_server: dict[str, list[Finding]] = {}
+
+    def findings(self, tool: Tool) -> list[JsonObject]:
+        """What is found of one tool and of its server, as it is kept in the record."""
+        server, names = self._servers.get(tool.server_id), self._names.get(tool.server_id, [])
+        found = scan_tool(tool, server, siblings=names)
+        if server is not None:
+            if server.server_id not in self._of_server:
+                self._of_server[server.server_id] = scan_server(server, names)
+            found = found + self._of_server[server.server_id]
+        return [finding.to_json() for finding in found]
+
+    @staticmethod
+    def of_server(server: Server, names: Iterable[str]) -> list[JsonObject]:
+        """What is found of a server's own texts alone; ``names`` are those of its tools."""
+        return [finding.to_json() for finding in scan_server(server, list(names))]
