@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
+from toolscout.eval.guard_cli import guard
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,6 +41,9 @@ class ManyFiles(TyperCommand):
                 taken += 1
             spread.append(word)
         return list(super().parse_args(ctx, spread))
+
+
+app.command("guard", cls=ManyFiles)(guard)
 
 
 @app.command(cls=ManyFiles)
