@@ -10,7 +10,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,7 +26,8 @@ from toolscout.settings import Settings
 from toolscout.validation import refuse_document
 
 if TYPE_CHECKING:
-    from toolscout.server.caller import Candidate, Suggestion
+    from toolscout.eval.call_exemplars import Exemplars
+    from toolscout.server.caller import Candidate, Decoding, Suggestion
 
 PLAN_STEPS = 10
 """``steps`` for a request with several gold calls: that there are several is told, how many is not."""
@@ -58,7 +59,9 @@ class Outcome:
     ast: bool | None = None
     schema_valid: bool | None = None
     seconds: float = 0.0
+    first_token_seconds: float | None = None
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     completion_tokens: int | None = None
     model: str = ""
 
@@ -112,13 +115,17 @@ def measure_calls(
     seed: int = 0,
     work: Path | None = None,
     caller: Suggests | None = None,
+    decoding: Decoding = "repair",
+    exemplars: Exemplars | None = None,
+    clock: Callable[[], float] = time.perf_counter,
     say: Say = silent,
 ) -> CallsRun:
     """Run every row and score it. ``settings.model`` and ``settings.model_url`` choose the model.
 
     ``work`` is a file that gets each outcome as soon as it is there; a later run with the same settings goes on from
-    it. ``caller`` replaces the product's caller. Raises BadInput for files that do not fit together or a ``work`` file
-    of another run, ModelError when the model fails.
+    it. ``caller`` replaces the product's caller; ``decoding`` is less than the whole of it; ``exemplars`` go into the
+    prompts. ``clock`` measures the seconds. Raises BadInput for files that do not fit together or a ``work`` file of
+    another run, ModelError when the model fails.
     """
     settings = settings or Settings()
     pool = Pool(read_tools(tools))
@@ -130,8 +137,11 @@ def measure_calls(
         "model": settings.model, "model_url": settings.model_url, "candidates": candidates, "seed": seed,
         "tools": sha256_hex("\n".join(sorted(pool.tools))),
     }  # fmt: skip
+    header |= {"decoding": decoding} if decoding != "repair" else {}
+    header |= {"exemplars": exemplars.fingerprint} if exemplars is not None else {}
+    asking = Asking(pool, candidates, seed, exemplars, clock)
     with _alone(work):
-        outcomes = asyncio.run(_run(rows, pool, settings, candidates, seed, work, header, caller, say))
+        outcomes = asyncio.run(_run(rows, asking, settings, decoding, work, header, caller, say))
     model = settings.model or next((o.model for o in outcomes if o.model), "")
     return CallsRun(score(outcomes, model, candidates), outcomes, {r.id: r for r in rows}, warnings)
 
@@ -171,12 +181,22 @@ def check_gold_calls(rows: Sequence[Call], pool: Pool) -> list[str]:
     return [f"{len(wrong)} rows have gold calls that break their tool's schema and cannot be met, e.g. {wrong[0]!r}."]
 
 
+@dataclass(frozen=True)
+class Asking:
+    """How each row is put to the caller."""
+
+    pool: Pool
+    count: int = 10
+    seed: int = 0
+    exemplars: Exemplars | None = None
+    clock: Callable[[], float] = time.perf_counter
+
+
 async def _run(
     rows: Sequence[Call],
-    pool: Pool,
+    asking: Asking,
     settings: Settings,
-    count: int,
-    seed: int,
+    decoding: Decoding,
     work: Path | None,
     header: JsonObject,
     caller: Suggests | None,
@@ -193,14 +213,14 @@ async def _run(
     if caller is None:
         from toolscout.server.caller import Caller
 
-        caller = owned = Caller(settings)
+        caller = owned = Caller(settings, decoding=decoding)
     sink = _open_work(work, header) if work is not None else None
     try:
         started, asked = time.monotonic(), 0
         for number, row in enumerate(rows, start=1):
             if row.id in done:
                 continue
-            outcome = await ask(caller, row, pool.candidates(row, count, seed))
+            outcome = await ask(caller, row, asking.pool.candidates(row, asking.count, asking.seed), asking)
             done[row.id] = outcome
             asked += 1
             if sink is not None:
@@ -217,7 +237,7 @@ async def _run(
     return [done[row.id] for row in rows]
 
 
-async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool]) -> Outcome:
+async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool], asking: Asking | None = None) -> Outcome:
     """One row through the caller. A row whose prompt does not fit the model counts as not answered.
 
     Raises ModelError for any other failure of the model.
@@ -226,14 +246,16 @@ async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool]) -> Outcom
     from toolscout.server.caller import Candidate
 
     outcome = Outcome(row.id, split_of(row), len(row.gold))
-    offered = [Candidate(tool, 0.0, []) for tool in candidates]
-    start = time.perf_counter()
+    clock = asking.clock if asking else time.perf_counter
+    worked = asking.exemplars.nearest(row, candidates) if asking and asking.exemplars else {}
+    offered = [Candidate(tool, 0.0, worked.get(tool.tool_id, [])) for tool in candidates]
+    start = clock()
     try:
         suggestion = await caller.suggest(row.query, offered, steps=PLAN_STEPS if len(row.gold) > 1 else 1)
     except ContextOverflow as error:
         outcome.reason = str(error)
         suggestion = None
-    outcome.seconds = round(time.perf_counter() - start, 4)
+    outcome.seconds = round(clock() - start, 4)
     made: list[MadeCall] = []
     if suggestion is not None:
         if suggestion.model is None:
@@ -246,6 +268,9 @@ async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool]) -> Outcom
         whole = [MadeCall(c.tool_id, c.arguments) for c in suggestion.calls if made and not c.missing]
         outcome.schema_valid = _all_valid(whole, candidates) if whole else None
         outcome.prompt_tokens, outcome.completion_tokens = suggestion.prompt_tokens, suggestion.completion_tokens
+        outcome.cached_tokens = suggestion.cached_tokens
+        if suggestion.first_token_seconds is not None:
+            outcome.first_token_seconds = round(suggestion.first_token_seconds, 4)
         outcome.model = suggestion.model
     outcome.calls = [{"tool_id": call.tool_id, "arguments": call.arguments} for call in made]
     judge(outcome, row, made, {tool.tool_id: tool for tool in candidates})
@@ -295,8 +320,10 @@ def score(outcomes: Sequence[Outcome], model: str, candidates: int) -> JsonObjec
     """The contract's object. ``n`` and the splits count the rows with gold; those without serve abstention alone."""
     answerable = [o for o in outcomes if o.gold]
     unanswerable = [o for o in outcomes if not o.gold]
-    prompt = mean(float(o.prompt_tokens) for o in outcomes if o.prompt_tokens is not None)
-    completion = mean(float(o.completion_tokens) for o in outcomes if o.completion_tokens is not None)
+    tokens = {
+        kind: _rounded(mean(float(n) for n in (getattr(o, f"{kind}_tokens") for o in outcomes) if n is not None), 1)
+        for kind in ("prompt", "cached", "completion")
+    }
     return {
         "n": len(answerable),
         "model": model,
@@ -310,7 +337,8 @@ def score(outcomes: Sequence[Outcome], model: str, candidates: int) -> JsonObjec
             "false_refusal_rate": _rounded(share(o.abstained for o in answerable)),
         },
         "seconds": spread([o.seconds for o in outcomes]),
-        "tokens": {"prompt": _rounded(prompt, 1), "completion": _rounded(completion, 1)},
+        "first_token_seconds": spread([s for s in (o.first_token_seconds for o in outcomes) if s is not None]),
+        "tokens": tokens,
     }
 
 

@@ -29,7 +29,7 @@ def refusal_plot(report: JsonObject, path: Path) -> str | None:
     curve, reliability = figure.subplots(1, 2)
     _curve(curve, report)
     _reliability(reliability, report["calibration"])
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _curve(axes: Any, report: JsonObject) -> None:
@@ -107,10 +107,11 @@ def ablation_plot(ablation: JsonObject, path: Path) -> str | None:
     axes.invert_yaxis()
     axes.set(xlabel=f"equivalent recall, % of {ablation['n']} requests", xlim=(0, 110))
     axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize=8)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> str:
+def save_figure(figure: Figure, path: Path) -> str:
+    """Write a PNG file and return the same as SVG. Raises StorageError."""
     svg = io.StringIO()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -129,6 +129,7 @@ def calls_tables(result: JsonObject) -> list[Table]:
     """The tables of one calls result."""
     parts = {"all": {"n": result["n"], **result["overall"]}, **result["by_split"]}
     seconds, tokens, abstention = result["seconds"], result["tokens"], result["abstention"]
+    first = result.get("first_token_seconds") or {"p50": None, "p95": None}
     return [
         Table(
             f"Calls of {result['model'] or 'the default model'}, {result['candidates']} candidates",
@@ -141,11 +142,51 @@ def calls_tables(result: JsonObject) -> list[Table]:
                 "right refusals, share of unanswerable": share_text(abstention["right_refusal_rate"]),
                 "false refusals, share of answerable": share_text(abstention["false_refusal_rate"]),
                 "seconds a request, p50 / p95": f"{_number(seconds['p50'])} / {_number(seconds['p95'])}",
+                "of them to the first token": f"{_number(first['p50'])} / {_number(first['p95'])}",
                 "prompt tokens a request": _number(tokens["prompt"]),
+                "of them cached": _number(tokens.get("cached")),
                 "completion tokens a request": _number(tokens["completion"]),
             },
         ),
     ]
+
+
+def compare_table(comparison: JsonObject) -> Table:
+    """The variants of a comparison, a line each."""
+    lines = []
+    for name, r in comparison["variants"].items():
+        rates = [share_text(r["overall"][key]) for key in CALL_KEYS]
+        refusals, seconds = r["abstention"]["right_refusal_rate"], r["seconds"]["p50"]
+        lines.append([name, str(r["n"]), *rates, share_text(refusals), _number(seconds)])
+    return Table(f"By {comparison['by']}", ["", "n", *CALL_KEYS, "right refusals", "seconds p50"], lines)
+
+
+def scaling_table(result: JsonObject) -> Table:
+    """The points of a scaling curve: AST of all rows and of each split."""
+    splits = list(dict.fromkeys(name for p in result["points"] for name in p["by_split"]))
+    lines = []
+    for point in result["points"]:
+        rates = [share_text(point["overall"][key]) for key in CALL_KEYS]
+        each = [share_text(point["by_split"].get(name, {}).get("ast")) for name in splits]
+        lines.append([f"{point['share']:g}", str(point["n"]), *rates, *each])
+    return Table("By share of the training data", ["share", "n", *CALL_KEYS, *(f"ast, {n}" for n in splits)], lines)
+
+
+def random_table(found: JsonObject) -> Table:
+    """What came of random tools asked with random requests."""
+    made = found["constraints"]
+    return _facts(
+        f"{found['n']} random tools, random requests",
+        {
+            "whole calls offered": str(found["offered"]),
+            "of them valid": share_text(found["schema_valid"]),
+            "calls that name what is missing": str(found["incomplete"]),
+            "no valid arguments came out": str(found["refused"]),
+            "crashes": str(len(found["crashed"])),
+            "constraints made, failed": f"{made['tools']:,}, {len(made['failed'])}",
+            "ms to make one, p50 / p95": f"{_number(made['ms']['p50'])} / {_number(made['ms']['p95'])}",
+        },
+    )
 
 
 def _facts(title: str, facts: Mapping[str, str]) -> Table:
@@ -200,7 +241,9 @@ def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
     return _write_folder(folder, "Retrieval", notes, parts, result, rows)
 
 
-def calls_report(run: CallsRun, folder: Path) -> Path:
+def calls_report(
+    run: CallsRun, folder: Path, extra: Sequence[Table] = (), result: JsonObject | None = None, plot: str | None = None
+) -> Path:
     """Write ``report.html``, ``result.json`` and ``rows.jsonl``; returns the page's path."""
     rows = [{"query": run.rows[outcome.id].query, **asdict(outcome)} for outcome in run.outcomes]
     wrong = Table(
@@ -218,9 +261,12 @@ def calls_report(run: CallsRun, folder: Path) -> Path:
         ][:MISSES_SHOWN],
     )
     parts = [table.html() for table in calls_tables(run.result)]
+    parts += [table.html() for table in extra]
+    if plot:
+        parts.append(plot)
     if wrong.rows:
         parts.append(wrong.html())
-    return _write_folder(folder, "Calls", run.warnings, parts, run.result, rows)
+    return _write_folder(folder, "Calls", run.warnings, parts, result or run.result, rows)
 
 
 def _rank(asked: Asked) -> int | None:

@@ -24,7 +24,7 @@ from toolscout.server.models import InstalledModel
 
 DATA = Path(__file__).parent / "data" / "eval"
 TOOLS, CALLS = [DATA / "tools.jsonl"], [DATA / "calls.jsonl"]
-KEYS = {"n", "model", "candidates", "overall", "by_split", "abstention", "seconds", "tokens"}
+KEYS = {"n", "model", "candidates", "overall", "by_split", "abstention", "seconds", "first_token_seconds", "tokens"}
 RATES = {"tool", "param", "ast", "schema_valid"}
 
 
@@ -60,7 +60,7 @@ def test_right_answers_score_one_everywhere() -> None:
         "own": 1, "seen": 3, "several": 1, "unseen_tool": 2,
     }  # fmt: skip
     assert result["abstention"] == {"right_refusal_rate": 1.0, "false_refusal_rate": 0.0}
-    assert result["tokens"] == {"prompt": 100.0, "completion": round(7 * 20 / 9, 1)}
+    assert result["tokens"] == {"prompt": 100.0, "cached": 0.0, "completion": round(7 * 20 / 9, 1)}
     assert set(result["seconds"]) == {"p50", "p95"}
     steps = {task: n for task, _, n in caller.asked}
     assert steps["Search the notes"] == 1 and sorted(set(steps.values())) == [1, 10]
@@ -243,7 +243,7 @@ def test_no_rows_of_a_kind_give_none_not_zero() -> None:
     result = score([Outcome("a", "s", 0, abstained=True)], "m", 10)
     assert result["overall"] == {"tool": None, "param": None, "ast": None, "schema_valid": None}
     assert result["abstention"] == {"right_refusal_rate": 1.0, "false_refusal_rate": None}
-    assert result["tokens"] == {"prompt": None, "completion": None}
+    assert result["tokens"] == {"prompt": None, "cached": None, "completion": None}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs the extra 'local'")

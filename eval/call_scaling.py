@@ -1,0 +1,62 @@
+"""`eval scaling`: results of `eval calls` for models trained on growing shares of the data, as one curve a split."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolscout.errors import BadInput
+from toolscout.records import JsonObject
+
+RATES = ("tool", "param", "ast", "schema_valid")
+
+
+def scaling(runs: Sequence[str]) -> JsonObject:
+    """``{points: [{share, model, n, overall, by_split}]}`` from ``SHARE=FILE`` pairs, smallest share first.
+
+    Raises BadInput for a pair that is none, a file that is no result of `eval calls`, or results that cannot be
+    compared because they have other rows or candidates.
+    """
+    points: list[JsonObject] = []
+    for run in runs:
+        text, equals, name = run.partition("=")
+        try:
+            share = float(text)
+        except ValueError:
+            share = -1.0
+        if not equals or share < 0:
+            raise BadInput(f"{run} is not SHARE=FILE.", "For example: --runs 0.1=tenth.json 1=whole.json")
+        points.append({"share": share, **_result(Path(name))})
+    points.sort(key=lambda p: p["share"])
+    kinds = {(p["n"], p["candidates"]) for p in points}
+    if len(kinds) > 1:
+        raise BadInput(
+            f"These results differ in rows or candidates: {', '.join(f'{n} rows of {c}' for n, c in sorted(kinds))}.",
+            "Measure every model with the same files, --candidates, --limit and --seed.",
+        )
+    return {"points": points}
+
+
+def curves(result: JsonObject) -> dict[str, list[tuple[float, JsonObject]]]:
+    """A curve for all rows, and one for each split where there are several."""
+    points = result["points"]
+    splits = list(dict.fromkeys(name for p in points for name in p["by_split"]))
+    found = {"all": [(p["share"], p["overall"]) for p in points]}
+    if len(splits) > 1:
+        found |= {name: [(p["share"], p["by_split"][name]) for p in points if name in p["by_split"]] for name in splits}
+    return found
+
+
+def _result(path: Path) -> JsonObject:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        kept = {key: found[key] for key in ("n", "model", "candidates", "overall", "by_split")}
+        parts = [kept["overall"], *kept["by_split"].values()]
+        if any(key not in part for part in parts for key in RATES):
+            raise KeyError("rates")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.", "Give what eval calls --json wrote.") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadInput(f"{path} is no result of eval calls.", "Give what eval calls --json wrote.") from None
+    return kept

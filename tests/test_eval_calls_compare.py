@@ -1,0 +1,217 @@
+"""``eval calls`` side by side, with exemplars, over random tools; ``eval scaling``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from toolscout.errors import BadInput, ModelError
+from toolscout.eval import call_scaling
+from toolscout.eval.call_compare import compare_calls, lost_and_won, variants_of
+from toolscout.eval.call_exemplars import Exemplars
+from toolscout.eval.call_memory import Remembering
+from toolscout.eval.call_plots import compare_plot, scaling_plot
+from toolscout.eval.call_random import check_constraints, random_calls
+from toolscout.eval.calls import measure_calls
+from toolscout.eval.cli import app
+from toolscout.eval.rows import read_calls, read_tools
+from toolscout.records import Call, GoldCall
+from toolscout.server.backends import Generation
+from toolscout.server.caller import Candidate, SuggestedCall, Suggestion
+
+DATA = Path(__file__).parent / "data" / "eval"
+TOOLS, CALLS = [DATA / "tools.jsonl"], [DATA / "calls.jsonl"]
+PLOTS = importlib.util.find_spec("matplotlib") is not None
+
+
+class Letters:
+    """An encoder of texts by their letters: enough to be near or far."""
+
+    def encode(self, texts: Sequence[str], *, kind: str = "document") -> Any:
+        counts = np.array([[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts], dtype=np.float32)
+        return counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-9)
+
+
+class Answers:
+    """Calls the first candidate with arguments as told, or what is told to happen; keeps what it was given."""
+
+    def __init__(self, arguments: dict[str, Any] | None = None, error: Exception | None = None) -> None:
+        self.arguments, self.error = arguments or {}, error
+        self.seen: list[list[Candidate]] = []
+
+    async def suggest(self, task: str, candidates: Sequence[Candidate], *, steps: int = 1) -> Suggestion:
+        self.seen.append(list(candidates))
+        if self.error is not None:
+            raise self.error
+        call = SuggestedCall(candidates[0].tool.tool_id, self.arguments, 0.9)
+        return Suggestion([call], model="told", prompt_tokens=100, cached_tokens=40, first_token_seconds=0.25)
+
+
+def exemplar(number: int, query: str, tool_id: str, **arguments: Any) -> Call:
+    return Call(id=f"x{number}", query=query, gold=[GoldCall(tool_id=tool_id, arguments=arguments)])
+
+
+def test_the_nearest_exemplars_of_the_candidates_are_shown_and_never_the_row_itself() -> None:
+    tools = read_tools(TOOLS)
+    row = next(r for r in read_calls(CALLS) if r.id == "c1")
+    own = [exemplar(i, f"Heat water to {w} degrees", "kettle/boil_water", celsius=i) for i, w in enumerate("abcdefg")]
+    others = [
+        exemplar(20, row.query.upper(), "kettle/boil_water", celsius=80),
+        exemplar(21, "Heat the kettle water to 80 degrees!", "atlas/route"),
+        Call(id=row.id, query="Heat it", gold=[GoldCall(tool_id="kettle/boil_water", arguments={"celsius": 1})]),
+        Call(id="none", query="Nothing fits this", gold=[]),
+    ]
+    found = Exemplars([*own, *others], Letters()).nearest(row, [tools["kettle/boil_water"], tools["scribe/new_note"]])
+    assert list(found) == ["kettle/boil_water"] and len(found["kettle/boil_water"]) == 5
+    assert {c.id for c in found["kettle/boil_water"]} < {c.id for c in own}
+    assert Exemplars(own, Letters()).nearest(row, [tools["scribe/new_note"]]) == {}
+    with pytest.raises(BadInput, match="no request with one gold call"):
+        Exemplars([others[-1]], Letters())
+
+
+def test_exemplars_reach_the_caller_and_mark_the_work_file(tmp_path: Path) -> None:
+    given = Exemplars([exemplar(1, "Boil some water", "kettle/boil_water", celsius=100)], Letters())
+    caller = Answers()
+    work = tmp_path / "work.jsonl"
+    run = measure_calls(TOOLS, CALLS, candidates=3, caller=caller, exemplars=given, work=work)
+    shown = {e.id for asked in caller.seen for c in asked for e in c.exemplars}
+    assert shown == {"x1"} and run.result["n"] == 7
+    with pytest.raises(BadInput, match="another run"):
+        measure_calls(TOOLS, CALLS, candidates=3, caller=Answers(), work=work)
+
+
+def test_cost_is_told_to_the_first_token_and_of_the_cache() -> None:
+    run = measure_calls(TOOLS, CALLS, candidates=3, caller=Answers())
+    assert run.result["first_token_seconds"] == {"p50": 0.25, "p95": 0.25}
+    assert run.result["tokens"] == {"prompt": 100.0, "cached": 40.0, "completion": 0.0}
+
+
+def test_what_is_compared() -> None:
+    sizes = variants_of("candidates", candidates=10, sizes=[1, 20])
+    assert [(v.name, v.candidates, v.decoding) for v in sizes] == [("1", 1, "repair"), ("20", 20, "repair")]
+    assert [v.decoding for v in variants_of("decoding", candidates=10)] == ["free", "constrained", "repair"]
+    shown = Exemplars([exemplar(1, "Boil", "kettle/boil_water")], Letters())
+    assert [v.exemplars for v in variants_of("exemplars", candidates=10, exemplars=shown)] == [None, shown]
+    with pytest.raises(BadInput, match="needs exemplars"):
+        variants_of("exemplars", candidates=10)
+    with pytest.raises(BadInput, match="nothing that can be compared"):
+        variants_of("colours", candidates=10)
+
+
+def test_won_and_lost_rows_are_counted_one_by_one() -> None:
+    right = measure_calls(TOOLS, CALLS, candidates=3, caller=Answers())
+    wrong = measure_calls(TOOLS, CALLS, candidates=3, caller=Answers())
+    for outcome, value in zip([o for o in right.outcomes if o.ast is not None], [1, 1, 0, 0, 0, 1], strict=True):
+        outcome.ast = bool(value)
+    for outcome, value in zip([o for o in wrong.outcomes if o.ast is not None], [0, 1, 1, 1, 0, 1], strict=True):
+        outcome.ast = bool(value)
+    assert lost_and_won(right, wrong) == {"won": 2, "lost": 1}
+
+
+async def test_a_remembered_answer_counts_the_seconds_it_took() -> None:
+    class Slow:
+        name, asked = "slow", 0
+
+        async def generate(self, messages: Any, **options: Any) -> Generation:
+            self.asked += 1
+            return Generation(f"{self.asked} {options['prefix']}")
+
+    slow = Slow()
+    memory = Remembering(slow)  # type: ignore[arg-type]
+    first = await memory.generate([{"role": "user", "content": "a"}], prefix="p")
+    again = await memory.generate([{"role": "user", "content": "a"}], prefix="p")
+    other = await memory.generate([{"role": "user", "content": "a"}], prefix="q")
+    assert (first.text, again.text, other.text, slow.asked) == ("1 p", "1 p", "2 q", 2)
+    assert memory.name == "slow" and memory.spared > 0
+
+
+def test_random_tools_tell_valid_calls_from_every_other_end(tmp_path: Path) -> None:
+    tools = list(read_tools(TOOLS).values())
+    rows = read_calls(CALLS)
+    work = tmp_path / "deep" / "work.jsonl"
+    found = random_calls(tools, rows, 5, caller=Answers({"no": "such"}), work=work)
+    assert found["n"] == 5 and found["offered"] == 5 and found["incomplete"] == found["refused"] == 0
+    assert found["schema_valid"] == round(1 - len(found["invalid"]) / 5, 4)
+    assert found["constraints"]["failed"] == [] and found["constraints"]["tools"] == len(tools)
+    crashed = random_calls(tools, rows, 7, caller=Answers(error=RuntimeError("boom")), work=work)
+    assert crashed["n"] == 7 and len(crashed["crashed"]) == 2, "five were done before"
+    with pytest.raises(ModelError):
+        random_calls(tools, rows, 2, caller=Answers(error=ModelError("gone")))
+
+
+def test_no_schema_of_the_pool_breaks_a_constraint() -> None:
+    made = check_constraints(list(read_tools(TOOLS).values()))
+    assert made["failed"] == [] and made["ms"]["p50"] > 0 and made["characters"]["p50"] > 50
+
+
+def result(n: int = 7, ast: float = 0.5, candidates: int = 10) -> dict[str, Any]:
+    rates = {"tool": 0.9, "param": 0.7, "ast": ast, "schema_valid": 1.0}
+    return {
+        "n": n,
+        "model": "m",
+        "candidates": candidates,
+        "overall": rates,
+        "by_split": {"seen": {"n": n, **rates}, "unseen_tool": {"n": n, **rates, "ast": None}},
+        "abstention": {"right_refusal_rate": None, "false_refusal_rate": 0.0},
+        "seconds": {"p50": 1.0, "p95": 2.0},
+    }
+
+
+@pytest.mark.skipif(not PLOTS, reason="needs the extra 'eval'")
+def test_plots_of_comparisons_and_of_scaling(tmp_path: Path) -> None:
+    sizes = {"by": "candidates", "variants": {"1": result(), "10": result(ast=0.4)}}
+    modes = {"by": "decoding", "variants": {"free": result(), "repair": result(ast=0.7)}}
+    for number, comparison in enumerate((sizes, modes)):
+        path = tmp_path / f"{number}.png"
+        svg = compare_plot(comparison, path)
+        assert svg is not None and svg.startswith("<svg") and path.stat().st_size > 5000
+    points = {"points": [{"share": share, **result(ast=share)} for share in (0.1, 0.3, 1.0)]}
+    assert scaling_plot(call_scaling.curves(points), tmp_path / "scaling.png")
+
+
+def test_scaling_by_the_command_line(tmp_path: Path) -> None:
+    for name, ast in (("tenth", 0.2), ("whole", 0.6)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(result(ast=ast)), "utf-8")
+    out = tmp_path / "out.json"
+    runs = [f"1={tmp_path / 'whole.json'}", f"0.1={tmp_path / 'tenth.json'}"]
+    ran = CliRunner().invoke(app, ["scaling", "--runs", *runs, "--json", str(out)])
+    assert ran.exit_code == 0, (ran.output, ran.exception)
+    points = json.loads(out.read_text("utf-8"))["points"]
+    assert [(p["share"], p["overall"]["ast"]) for p in points] == [(0.1, 0.2), (1.0, 0.6)]
+
+
+@pytest.mark.parametrize("run", ["whole.json", "much=whole.json", "-1=whole.json", "1=absent.json", "1=broken.json"])
+def test_scaling_of_what_is_no_result_is_one_sentence(tmp_path: Path, run: str) -> None:
+    (tmp_path / "whole.json").write_text(json.dumps(result()), "utf-8")
+    (tmp_path / "broken.json").write_text('{"n": 3}', "utf-8")
+    share, equals, name = run.rpartition("=")
+    with pytest.raises(BadInput):
+        call_scaling.scaling([f"{share}{equals}{tmp_path / name}"])
+
+
+def test_scaling_refuses_results_that_cannot_be_compared(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(result()), "utf-8")
+    (tmp_path / "b.json").write_text(json.dumps(result(candidates=5)), "utf-8")
+    with pytest.raises(BadInput, match="differ in rows or candidates"):
+        call_scaling.scaling([f"0.1={tmp_path / 'a.json'}", f"1={tmp_path / 'b.json'}"])
+
+
+@pytest.mark.parametrize(
+    "options", [["--decoding", "guess"], ["--compare", "colours"], ["--sizes", "x"], ["--compare", "exemplars"]]
+)
+def test_options_that_say_nothing_are_refused_before_anything_is_asked(options: list[str]) -> None:
+    files = ["--tools", *map(str, TOOLS), "--calls", *map(str, CALLS)]
+    ran = CliRunner().invoke(app, ["calls", *files, *options])
+    assert isinstance(ran.exception, BadInput)
+
+
+def test_without_a_model_nothing_is_compared() -> None:
+    with pytest.raises(ModelError, match="No model answered"):
+        compare_calls(TOOLS, CALLS, "candidates", variants_of("candidates", candidates=3, sizes=[2]))
