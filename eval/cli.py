@@ -159,31 +159,72 @@ def calls(
         Path | None,
         typer.Option(help="Every row goes here at once, and a later run goes on from it. Default: beside --json."),
     ] = None,
+    decoding: Annotated[
+        str,
+        typer.Option(
+            help="free: as the model writes; constrained: by a grammar; repair: and checked, wrong values asked again."
+        ),
+    ] = "repair",
+    exemplars: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files of other requests: the nearest five that call a candidate go into the prompt."),
+    ] = None,
+    compare: Annotated[
+        str, typer.Option(help="Measure several settings side by side: candidates, decoding or exemplars.")
+    ] = "",
+    sizes: Annotated[str, typer.Option(help="Numbers of candidates for --compare candidates.")] = "1,5,10,20,50,100",
+    random_tools: Annotated[
+        int, typer.Option(min=0, help="Also let so many random tools be called for random requests: is all valid?")
+    ] = 0,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE.")] = None,
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
 ) -> None:
     """Let the model write the call for every request, report Tool, Param and AST accuracy and abstention."""
-    from toolscout.eval.calls import measure_calls
-    from toolscout.eval.report import calls_report, calls_tables, write_json
+    from toolscout.eval.call_commands import CallsOptions, measure
 
     if work is None and json_out is not None:
         work = json_out.with_name(json_out.name + ".rows.jsonl")
-    run = measure_calls(
-        tools,
-        calls,
+    options = CallsOptions(
+        tools=tools,
+        calls=calls,
         settings=_settings(settings, model=model, model_url=model_url),
         candidates=candidates,
         limit=limit,
         seed=seed,
         work=work,
-        say=_say(quiet),
+        decoding=decoding,
+        exemplars=exemplars or [],
+        compare=compare,
+        sizes=sizes,
+        random_tools=random_tools,
+        json_out=json_out,
+        report=report,
     )
+    _show(quiet, measure(options, _say(quiet)))
+
+
+@app.command(cls=ManyFiles)
+def scaling(
+    runs: Annotated[
+        list[str],
+        typer.Option(metavar="SHARE=FILE", help="Share of the training data, and what eval calls --json wrote."),
+    ],
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the points to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the curves into this PNG file.")] = None,
+    quiet: Annotated[bool, typer.Option(help="No table.")] = False,
+) -> None:
+    """Put the results of models trained on growing shares of the data side by side, and draw them."""
+    from toolscout.eval import call_scaling
+    from toolscout.eval.call_plots import scaling_plot
+    from toolscout.eval.plots import NO_PLOTS
+    from toolscout.eval.report import scaling_table, write_json
+
+    result = call_scaling.scaling(runs)
     if json_out is not None:
-        write_json(json_out, run.result)
-    if report is not None:
-        page = calls_report(run, report)
-        _say(quiet)(f"report: {page}")
-    _show(quiet, calls_tables(run.result))
+        write_json(json_out, result)
+    if plot is not None and scaling_plot(call_scaling.curves(result), plot) is None:
+        _say(quiet)(NO_PLOTS)
+    _show(quiet, [scaling_table(result)])
 
 
 def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
