@@ -253,6 +253,7 @@ class _Run:
             install.version,
             published=self._published(todo),
             args=todo.args,
+            shown=tuple(install.args) if install.args else None,
             slot=slot,
         )
         verdict = outcome.verdict

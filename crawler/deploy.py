@@ -23,6 +23,8 @@ from toolscout.crawler.sandbox import Job, Sandbox
 Published = Callable[[str], Awaitable[str | None]]
 """``await published(version)``: when that version was published (ISO 8601), None if nobody knows."""
 
+_Arguments = tuple[tuple[str, ...], tuple[str, ...]]
+
 _ENTRIES = 3
 """Most commands of a package that are tried."""
 _ROUNDS = 8
@@ -95,6 +97,7 @@ class Deployer:
         *,
         published: Published | None = None,
         args: tuple[str, ...] = (),
+        shown: tuple[str, ...] | None = None,
         slot: int = 0,
     ) -> Outcome:
         """Deploy one package; every expected failure is in the outcome.
@@ -102,6 +105,7 @@ class Deployer:
         Args:
             published: asked only where the resolver's clock may have to be set.
             args: arguments from a configuration.
+            shown: the same as they are recorded, with placeholders; ``args`` as they are without it.
             slot: number of the worker.
         """
         outcome = Outcome()
@@ -111,7 +115,8 @@ class Deployer:
             return outcome
         folder = self.work / "installs" / f"{slot}"
         try:
-            await self._deploy(outcome, installer, folder, package, version, published, args, slot)
+            first = (args, args if shown is None else shown)
+            await self._deploy(outcome, installer, folder, package, version, published, first, slot)
         except DeployError as error:
             outcome.verdict = error.verdict
         finally:
@@ -149,7 +154,7 @@ class Deployer:
         package: str,
         version: str | None,
         published: Published | None,
-        args: tuple[str, ...],
+        args: _Arguments,
         slot: int,
     ) -> None:
         installed = await self._install(outcome, installer, folder, package, version, None)
@@ -193,13 +198,13 @@ class Deployer:
             outcome.install_seconds += time.monotonic() - began
         return outcome.installed
 
-    async def _try_entries(self, outcome: Outcome, installed: Installed, args: tuple[str, ...], slot: int) -> bool:
+    async def _try_entries(self, outcome: Outcome, installed: Installed, args: _Arguments, slot: int) -> bool:
         """Try the commands of an installation, best first; whether one listed tools."""
         began = time.monotonic()
         worst: Verdict | None = None
         try:
             for entry in installed.entries[:_ENTRIES]:
-                if await self._try_entry(outcome, installed, Start(entry, args, args), slot):
+                if await self._try_entry(outcome, installed, Start(entry, *args), slot):
                     return True
                 if worst is None or _telling(outcome.verdict) > _telling(worst):
                     worst = outcome.verdict

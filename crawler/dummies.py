@@ -10,6 +10,8 @@ _NAME = re.compile(r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[A-Z]{3,}(?:KEY|TOKEN|SECR
 _LOOSE = re.compile(
     r"(?:KeyError: |env(?:ironment)? variable:?\s+|\bset\s+|process\.env\.)['\"`]?([A-Z][A-Z0-9_]{2,})\b"
 )
+_FIELD = re.compile(r"^(\w+)\n\s+Field required", re.M)
+"""A setting that pydantic misses; its variable has the same name."""
 _IN_SOURCE = re.compile(
     r"(?:process\.env(?:\.|\[['\"])|os\.environ(?:\.get\(|\[)\s*['\"]|os\.getenv\(\s*['\"]|getenv\(['\"]|"
     r"env\.get\(\s*['\"]|envvar\s*=\s*['\"]|alias\s*=\s*['\"])([A-Z][A-Z0-9]*_?[A-Z0-9_]*)"
@@ -92,7 +94,8 @@ def is_secret(name: str) -> bool:
 
 def asked_for(text: str, given: Collection[str] = ()) -> list[str]:
     """Variables that an error message names and that were not given yet, in the order of the text."""
-    names = [m.group(1) for m in _LOOSE.finditer(text)] + [m.group(1) for m in _NAME.finditer(text)]
+    names = [m.group(1) for pattern in (_LOOSE, _NAME) for m in pattern.finditer(text)]
+    names += [m.group(1).upper() for m in _FIELD.finditer(text)]
     return [n for n in dict.fromkeys(names) if n not in given and not _NOT_VARIABLES.fullmatch(n)][:24]
 
 

@@ -83,7 +83,8 @@ _KEY = re.compile(
     r"is (?:undefined|empty)|invalid)|"
     r"(?:missing|required|requires?|provide|set|no|need|invalid|configure)[^\n]{0,60}(?:api[ _-]?key|token|credential|"
     r"secret|password|client[ _-]?id)|environment variable|env(?:ironment)? ?vars?\b|\.env\b|"
-    r"KeyError: '[A-Z][A-Z0-9_]+'|\b[A-Z]\w*_\w*[^\n]{0,60}(?:mutually exclusive|not both|cannot both)|"
+    r"\n\w+\n\s+Field required|KeyError: '[A-Z][A-Z0-9_]+'|"
+    r"\b[A-Z]\w*_\w*[^\n]{0,60}(?:mutually exclusive|not both|cannot both)|"
     r"[A-Z][A-Z0-9_]*_[A-Z0-9_]*[^\n]{0,40}(?:required|missing|not set|must be|is not defined|undefined)|"
     r"(?:required|missing|set)[^\n]{0,20}\b[A-Z][A-Z0-9]*_[A-Z0-9_]+",
     re.I,

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crawl_registry import PACKAGES, PackageServer
+from crawl_work import LIMITS, SANDBOXES, deployer, needs_node, needs_sandbox, processes_with, work_folder
 
-from tests.crawl_registry import PACKAGES, PackageServer
-from tests.crawl_work import LIMITS, SANDBOXES, deployer, needs_node, needs_sandbox, processes_with, work_folder
 from toolscout.crawler.deploy import Outcome
 from toolscout.crawler.fetch import Fetcher
 from toolscout.crawler.limits import Limits
@@ -33,7 +33,7 @@ def packages() -> Iterator[PackageServer]:
             patch.delenv(name, raising=False)
         for name, value in server.environment().items():
             patch.setenv(name, value)
-        patch.setenv("TOOLSCOUT_TEST_SECRET", "never to be seen")
+        patch.setenv("SECRET_OF_THE_CALLER", "never to be seen")
         yield server
     server.close()
 

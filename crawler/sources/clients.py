@@ -17,6 +17,8 @@ from toolscout.crawler.sources.base import Batch, Found, Source, Verdict, packag
 from toolscout.records import EnvVar, Install, Server, Transport
 from toolscout.records import Source as Place
 
+_PLAIN = re.compile(r"--?[A-Za-z][\w-]{0,40}|[a-z]{1,12}")
+"""Arguments that cannot be a secret, a path or an address of somebody."""
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -76,10 +78,17 @@ def _found(entry: Configured) -> Found:
         sources=[place],
         version=version,
         install=Install(
-            registry=registry, package=package, version=version, command=None if package else command, env=env
+            registry=registry,
+            package=package,
+            version=version,
+            command=None if package else command,
+            args=[a if _PLAIN.fullmatch(a) else "<argument>" for a in rest] if package else [],
+            env=env,
         ),
     )
-    return Found(server, Verdict.SERVER, "configured", marker=version, args=tuple(rest) if not _secret(rest) else ())
+    return Found(
+        server, Verdict.SERVER, "configured", marker=version, args=tuple(rest) if package and not _secret(rest) else ()
+    )
 
 
 def _secret(args: Sequence[str]) -> bool:
