@@ -19,6 +19,8 @@ from toolscout.records import EnvVar, Install, JsonObject, Transport
 CONTAINERS = ("mcpServers", "mcp_servers", "servers", "context_servers")
 """Keys under which clients keep their servers."""
 
+_BUDGET = 3_000_000
+"""Characters looked at within one text: braces that never close would cost their square."""
 _NPM_NAME = re.compile(r"(?:@[a-z0-9~_-][a-z0-9._~-]*/)?[a-z0-9~_-][a-z0-9._~-]*", re.I)
 _PYPI_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.I)
 _SECRET = re.compile(r"key|token|secret|passw|pwd|credential|auth|bearer|cookie|session", re.I)
@@ -104,13 +106,13 @@ def read_entry(name: str, entry: JsonObject) -> Configured | None:
         env = list({v.name: v for v in reversed(env)}.values())[::-1]
         needs_key = needs_key or any(v.secret for v in env)
     package, version = _versioned(registry, package)
-    args = _plain(rest)
+    args = _plain(rest) if package else []  # without a package they are somebody's own files
     install = Install(
         registry=registry,
         package=package or None,
         version=version,
         command=entry_point or None,
-        args=list(args) if package else [],  # without a package they are somebody's own files
+        args=list(args),
         env=env,
     )
     return Configured(name, install, Transport.STDIO, tuple(args), version, needs_key)
@@ -131,9 +133,10 @@ def read_command(line: str) -> Configured | None:
 
 def _objects(text: str) -> Iterable[tuple[str, Any]]:
     """Outermost brace-balanced pieces of a text with their values; None where one is no JSON."""
-    at = 0
-    while (start := text.find("{", at)) >= 0:
+    at, budget = 0, _BUDGET
+    while budget > 0 and (start := text.find("{", at)) >= 0:
         end = _closing(text, start)
+        budget -= (end if end >= 0 else len(text)) - start
         if end < 0:
             # Cut off, or braces in prose: try from the next one.
             if any(f'"{key}"' in text[start : start + 200] for key in CONTAINERS):

@@ -108,7 +108,7 @@ def links(root: Node, base: str) -> list[Link]:
         if node.role == "link" and node.url:
             url = urljoin(base, node.url).split("#", 1)[0]
             if urlsplit(url).scheme in ("http", "https"):
-                heading = next((n.said() for n in node.walk() if n.role in ("heading", "strong")), "")
+                heading = next((n.said() for n in node.walk() if n.role in ("heading", "strong") and n.said()), "")
                 said = node.said()
                 title = heading or (_card_title(node) or said)
                 found.append(Link(node.ref, url, title[:200].strip(), said[:1000]))
@@ -232,7 +232,7 @@ def _place(node: Node) -> str:
 def _by_prefix(place: str, found: list[Link]) -> list[Group]:
     """Split by the first part of the path where it repeats (``/server/...``, ``/tag/...``), else one group."""
     firsts = Counter(_first(link.url) for link in found)
-    common = {f for f, n in firsts.items() if f and n >= max(2, len(found) // 10)}
+    common = {f for f, n in firsts.items() if f and (n >= max(2, len(found) // 10) or len(firsts) == 1)}
     out: dict[str, list[Link]] = {}
     for link in found:
         first = _first(link.url)

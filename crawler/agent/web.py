@@ -67,6 +67,7 @@ class WebAgent:
         self._tabs: dict[str, Tab] = {}
         self._list_cost: tuple[float, Spent] = (0.0, Spent())
         self._view: View | None = None
+        self._proven = False
 
     async def sheets(self, start: str, steps: int = 0) -> AsyncIterator[Sheet]:
         """Go through one list from its first page, or from where an earlier run was.
@@ -105,8 +106,9 @@ class WebAgent:
                 done += 1
 
     async def second_opinion(self, tried: list[Link]) -> list[Link]:
-        """Other entries of the current list page, when those tried led nowhere; [] if there are none."""
-        if self._view is None or not self._decider.doubt():
+        """Other entries of the current list page, when those tried led nowhere; [] if there are none, or if earlier
+        ones of the kind did lead somewhere: then these are broken, not mistaken."""
+        if self._view is None or self._proven or not self._decider.doubt():
             return []
         known = {link.url for link in tried}
         return [e for e in await self._decider.entries(self._view) if e.url not in known]
@@ -124,6 +126,7 @@ class WebAgent:
         try:
             entry = await self._tools(link) if self._site.lists_tools else await self._configuration(link)
             server = self._site.entry_id(link.url)
+            self._proven = True
             return entry
         finally:
             self._costs.spent.add(own := self._decider.spent.take())
