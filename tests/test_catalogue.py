@@ -295,7 +295,7 @@ def test_odd_text_is_stored_in_a_form_that_everything_can_carry(catalogue: Catal
     assert found.description == "a�b�c� \x1b[0m \u202e \ufffe 😀"
     assert found.input_schema["pattern"] == "[^\0]" and found.input_schema["enum"] == ["�", "\ufeff", "ok"]
     assert found.fingerprint == found.computed_fingerprint()
-    assert found.review is Review.APPROVED
+    assert found.review is Review.PENDING and found.changed_at is None  # what it hides has to be seen by someone
     assert [t.tool_id for t in catalogue.tools(home.server_id)] == [found.tool_id]
     there = catalogue.get_server(home.server_id)
     assert there is not None and there.server_id == found.server_id and len(there.sources) == 1

@@ -2,7 +2,7 @@
 
 A single concept says nothing: plenty of honest tools speak of keys, conversations and of what to do first. Rules
 (`rules`) ask for several in one sentence. All but those of ``CASED`` are in small letters and want a text in small
-letters: that is three times as fast as ignoring the case. Languages that are written without spaces need no word boundaries.
+letters: that is faster than ignoring the case. Languages that are written without spaces need no word boundaries.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ def _any(english: str, other: str = "") -> re.Pattern[str]:
     return re.compile("|".join(filter(None, (words, f"(?:{other})" if other else ""))), re.X)
 
 
-_SLOT = r"conversation|chat_?|history|prompt|messages?\b|api_?key|\bkey\b|secret|password|e-?mail|\bcontext|cookie|\benv\b|they\sasked|nachricht|user'?s|用户|对话"
+_SLOT = (
+    r"conversation|chat_?|history|prompt|messages?\b|api_?key|\bkey\b|secret|password|e-?mail|\bcontext|cookie|\benv\b"
+    r"|they\sasked|nachricht|user'?s|用户|对话"
+)
 _TOOLS = r"(?:mcp\s|search\s|file\s|mail\s|payment\s)?(?:tools?|servers?|functions?|plugins?|tool\scalls?)"
 
 CONCEPTS: dict[str, re.Pattern[str]] = {
     # --- who is spoken to and of
     "model": _any(
-        r"""assistants?|agents?|(?:language\s|ai\s)?models?|llms?|ai|chatbot|claude|gpt(?:-\d)?|copilot|gemini|you|your|
+        r"""assistants?|agents?|(?:language\s|ai\s)?models?|llms?|ai|chatbot|claude|gpt(?:-\d)?|copilot|gemini|you|
+        your|
         yourself|caller|the\shost|client""",
         r"""助手|模型|代理|智能体|アシスタント|モデル|エージェント|어시스턴트|모델|에이전트|\bassistent\w*|\bmodell?o?s?\b|
         \bmodèle\w*|\basistente\w*|\bмодел\w+|\bассистент\w*|\bагент\w*|المساعد|النموذج|सहायक|मॉडल""",
@@ -31,7 +35,8 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         r"""users?|humans?|persons?|people|customers?|account\s(?:holder|owner)|owners?|operator|them|anyone|anybody|
         transcript|reply|replies|summary|in\syour\sanswer|your\sanswer""",
         r"""用户|使用者|ユーザー?|利用者|사용자|\bnutzer\w*|\bbenutzer\w*|\banwender\w*|\busu[aá]ri[oa]s?|\butilisateur\w*|
-        \butente|\butenti|\bпользовател\w+|\bкористувач\w*|المستخدم|उपयोगकर्ता|\bużytkownik\w*|\bkullanıcı\w*|\bpengguna|
+        \butente|\butenti|\bпользовател\w+|\bкористувач\w*|المستخدم|उपयोगकर्ता|\bużytkownik\w*|\bkullanıcı\w*|
+        \bpengguna|
         người\sdùng|\bgebruiker\w*""",
     ),
     # --- override
@@ -43,20 +48,24 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         take\stheir\splace|not\srefuse|never\srefuse|unrestricted|jailbr\w+|developer\smode|maintenance\smode|
         are\soff|is\soff|now\soff""",
         r"""忽略|无视|無視|不要理会|忘记|忘掉|覆盖|무시|잊어|ignorier\w*|vergiss|vergesst|missachte\w*|\bignore[rsz]?\b|
-        \bignora\w*|\boublie\w*|\bne\stiens?\spas\scompte|\bolvida\w*|\besquece\w*|\besqueça\w*|\bdimentica\w*|\bdesconsider\w*|
+        \bignora\w*|\boublie\w*|\bne\stiens?\spas\scompte|\bolvida\w*|\besquece\w*|\besqueça\w*|\bdimentica\w*|
+        \bdesconsider\w*|
         игнорир\w+|ігнору\w*|забудь\w*|не\sобращай|zignoruj\w*|ignoruj\w*|zapomnij|yok\ssay\w*|görmezden|unut|abaikan|
         lupakan|bỏ\squa|phớt\slờ|quên|negeer\w*|vergeet|تجاهل\w*|انس|अनदेखा|नज़रअंदाज़|भूल\sजा""",
     ),
     "orders": _any(
         r"""instructions?|rules?|guidelines?|guidance|directions?|directives?|polic(?:y|ies)|system\sprompts?|prompts?|
-        constraints?|restrictions?|safety(?:\s\w+)?|safeguards?|what\syou\s(?:were|have\sbeen|are)\stold|wishes|consent|
+        constraints?|restrictions?|safety(?:\s\w+)?|safeguards?|what\syou\s(?:were|have\sbeen|are)\stold|wishes|
+        consent|
         asking\sfor\spermission""",
         r"""指令|指示|规则|規則|提示词|命令|ルール|지시|규칙|명령|anweisung\w*|regeln|vorgaben|consignes?|instru[cç]\w+|istruzion\w+|
-        regole|instrukcj\w+|poleceni\w+|talimat\w*|instruksi|perintah|hướng\sdẫn|chỉ\sdẫn|instructies|опции|инструкци\w+|
+        regole|instrukcj\w+|poleceni\w+|talimat\w*|instruksi|perintah|hướng\sdẫn|chỉ\sdẫn|instructies|опции|
+        инструкци\w+|
         указани\w+|правил\w*|інструкці\w+|التعليمات|تعليمات|الأوامر|निर्देश\w*""",
     ),
     "prior": _any(
-        r"""previous(?:ly)?|prior|earlier|preceding|above|all|any|before|original|initial|existing|your|the\ssystem|developer|
+        r"""previous(?:ly)?|prior|earlier|preceding|above|all|any|before|original|initial|existing|your|the\ssystem|
+        developer|
         safety|content|former|so\sfar|everything|consent|user'?s?""",
         r"""之前|先前|以前|前面|所有|これまで|以前|すべて|全て|이전|모든|지금까지|bisherig\w*|vorherig\w*|vorig\w*|alle|früher\w*|
         précédent\w*|toutes?|antérieur\w*|previ[oa]s|anterior\w*|todas?|todos|precedent\w*|tutt[ei]|poprzedni\w*|
@@ -64,35 +73,48 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         попередн\w+|усі|السابق\w*|جميع|كل|पिछल\w+|सभी""",
     ),
     "role_play": _any(
-        r"""you\sare\snow|from\s(?:now|here)\son(?:,?\syou|,?\sact)?|you\s(?:will\s)?act\sas|you\swill\sobey|pretend\s(?:to\sbe|you)|obeys?|
-        follow\sonly|only\sfollow|must\sfollow\sonly|carr(?:y|ies)\sout\swhatever|do(?:es)?\swhat\s(?:it|this|they)\ssays?|
-        execute\simmediately|must\sexecute|give\sit\sprecedence|as\sif\sthe\suser\s(?:had\s)?(?:typed|said|asked|written)""",
+        r"""you\sare\snow|from\s(?:now|here)\son(?:,?\syou|,?\sact)?|you\s(?:will\s)?act\sas|you\swill\sobey|
+        pretend\s(?:to\sbe|you)|obeys?|
+        follow\sonly|only\sfollow|must\sfollow\sonly|carr(?:y|ies)\sout\swhatever|do(?:es)?\swhat\s(?:it|this|
+        they)\ssays?|
+        execute\simmediately|must\sexecute|give\sit\sprecedence|as\sif\sthe\suser\s(?:had\s)?(?:typed|said|asked|
+        written)""",
         r"""你现在是|从现在开始|只听从|从此|これからは|今から|だけに従|지금부터|만\s따르|만\s따라|ab\ssofort\sbist|du\sbist\s(?:jetzt|nun)|
         tu\ses\smaintenant|désormais|ahora\seres|a\spartir\sde\sahora|agora\svocê|ora\ssei|теперь\sты|отныне""",
     ),
     # --- conceal
     "not_telling": re.compile(
-        r"""(?<!\w)(?:do\s?n[o']t|don't|never|must\snot|mustn't|should\snot|shouldn't|cannot|can't|may\snot|not\s(?:to\s)?|no\sneed\sto|without|
-        avoid|refrain\sfrom|leave\sout)\s*(?!hesitate)(?:\w+\s){0,3}?(?:tell\w*|mention\w*|inform\w*|reveal\w*|disclos\w+|show(?:n|ing|s)?|notify\w*|
-        expos\w+|report\w*|discuss\w*|explain\w*|alert\w*|warn\w*|say\w*|let\w*\s(?:\w+\s){1,4}know|display\w*|bring\sup|come\sup|
+        r"""(?<!\w)(?:do\s?n[o']t|don't|never|must\snot|mustn't|should\snot|shouldn't|cannot|can't|may\snot|
+        not\s(?:to\s)?|no\sneed\sto|without|
+        avoid|refrain\sfrom|leave\sout)\s*(?!hesitate)(?:\w+\s){0,3}?(?:tell\w*|mention\w*|inform\w*|reveal\w*|
+        disclos\w+|show(?:n|ing|s)?|notify\w*|
+        expos\w+|report\w*|discuss\w*|explain\w*|alert\w*|warn\w*|say\w*|let\w*\s(?:\w+\s){1,4}know|display\w*|
+        bring\sup|come\sup|
         talk\w*\sabout|refer\w*\sto|acknowledg\w+|admit\w*|list\w*|speak)(?!\w)|
         不要告[诉訴]|别告诉|不得告知|不要提[及到]|不要让.{0,6}知道|不告知|请勿.{0,6}(?:告知|透露)|伝えない|知らせない|言わない|教えない|見せない|
         알리지\s*마|말하지\s*마|알려주지\s*마|언급하지\s*마|
-        (?:sag|sage|sagen|erwähne|erwähnen|verrate|teile|informiere)\w*\b.{0,40}\b(?:nicht|nichts|kein\w*)|ohne\b.{0,30}(?:zu\ssagen|zu\sinformieren|wissen)|
-        ne\s(?:dis|dites|mentionne\w*|révèle\w*|parle\w*|informe\w*|montre\w*)\b|n['’]en\s(?:parle|dis|informe)\w*|sans\s(?:le\s)?(?:dire|informer|mentionner)|
-        no\s(?:se\slo\s|le\s|lo\s)?(?:digas|diga|menciones|mencione|informes|informe|reveles|muestres|cuentes)|sin\s(?:decir|informar|avisar|mencionar)\w*|
+        (?:sag|sage|sagen|erwähne|erwähnen|verrate|teile|informiere)\w*\b.{0,40}\b(?:nicht|nichts|kein\w*)|
+        ohne\b.{0,30}(?:zu\ssagen|zu\sinformieren|wissen)|
+        ne\s(?:dis|dites|mentionne\w*|révèle\w*|parle\w*|informe\w*|montre\w*)\b|n['’]en\s(?:parle|dis|informe)\w*|
+        sans\s(?:le\s)?(?:dire|informer|mentionner)|
+        no\s(?:se\slo\s|le\s|lo\s)?(?:digas|diga|menciones|mencione|informes|informe|reveles|muestres|cuentes)|
+        sin\s(?:decir|informar|avisar|mencionar)\w*|
         não\s(?:conte|diga|mencione|informe|revele|mostre)|sem\s(?:avisar|informar|dizer)|
         non\s(?:dire|dirlo|menzionare|informare|rivelare|mostrare)|senza\s(?:dire|informare|avvisare)|
-        не\s(?:сообщай\w*|говори\w*|упоминай\w*|рассказывай\w*|показывай\w*|информируй\w*|кажи\w*|повідомляй\w*)|без\sведома|
+        не\s(?:сообщай\w*|говори\w*|упоминай\w*|рассказывай\w*|показывай\w*|информируй\w*|кажи\w*|повідомляй\w*)|
+        без\sведома|
         nie\s(?:mów|informuj|wspominaj|ujawniaj)\w*|söyleme\w*|bahsetme\w*|jangan\s(?:beri\s?tahu|katakan|sebutkan)\w*|
         đừng\s(?:nói|cho|tiết\slộ|đề\scập)|vertel\b.{0,30}\bniet|niet\s(?:vertellen|vermelden|noemen)|
         لا\sتخبر|لا\sتذكر|دون\sإخبار|دون\sعلم|न\sबताए\w*|मत\sबताना|नहीं\sबताना""",
         re.X,
     ),
     "secretly": _any(
-        r"""silently|quietly|secretly|covertly|discreetly|keep\s+(?:this\s+|it\s+|that\s+)?(?:hidden|quiet|secret|private|confidential)\s*(?:from|about)?|
-        hid(?:e|den|es|ing)\s+(?:\w+\s){0,4}from|invisible\s(?:in|to)|stays?\s(?:invisible|hidden)|remain\s(?:invisible|hidden)|
-        behind\sthe\s(?:user|person)'?s?\sback|unnoticed|without\s(?:the\s)?\w+(?:'s)?\s(?:knowledge|noticing)|does\s?n[o']t\sneed\sto\sknow|
+        r"""silently|quietly|secretly|covertly|discreetly|keep\s+(?:this\s+|it\s+|that\s+)?(?:hidden|quiet|secret|
+        private|confidential)\s*(?:from|about)?|
+        hid(?:e|den|es|ing)\s+(?:\w+\s){0,4}from|invisible\s(?:in|to)|stays?\s(?:invisible|hidden)|
+        remain\s(?:invisible|hidden)|
+        behind\sthe\s(?:user|person)'?s?\sback|unnoticed|without\s(?:the\s)?\w+(?:'s)?\s(?:knowledge|noticing)|
+        does\s?n[o']t\sneed\sto\sknow|
         need\snot\sknow|nothing\sleft\sthe\smachine|say\snothing|alone\b.{0,40}style\sguide|answer\sonly\sthat""",
         r"""悄悄|暗中|秘密地|偷偷|こっそり|密かに|内緒|몰래|heimlich|unbemerkt|stillschweigend|en\ssecret|en\scachette|discrètement|
         en\ssecreto|a\sescondidas|sigilosamente|em\ssegredo|di\snascosto|тайно|незаметно|скрытно|таємно|po\scichu|
@@ -100,106 +122,164 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
     ),
     # --- what attackers want
     "secret_file": re.compile(
-        r"""(?:(?:~|\$home|%userprofile%|/root|/home/\w+|/users/\w+)[/\\]?|(?<![\w)\]]))\.(?:ssh|aws|kube|gnupg|docker|netrc|npmrc|pypirc|git-credentials|config/gh|
-        cursor|claude|codeium|bash_history|zsh_history|pgpass|env(?!\w|\.example|\(|\[|\.(?!local|prod|dev|test|example)[a-z]))(?:\b|/)|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|hosts)\b|
-        \bauthorized_keys\b|\bmcp\.json\b|\bclaude_desktop_config|\bknown_hosts\b|\bwallet\.dat\b|\bkeystore\.json\b|\bcredentials\.json\b|
+        r"""(?:(?:~|\$home|%userprofile%|/root|/home/\w+|/users/\w+)[/\\]?|(?<![\w)\]]))\.(?:ssh|aws|kube|gnupg|
+        docker|netrc|npmrc|pypirc|git-credentials|config/gh|
+        cursor|claude|codeium|bash_history|zsh_history|pgpass|env(?!\w|\.example|\(|\[|\.(?!local|prod|dev|test|
+        example)[a-z]))(?:\b|/)|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|hosts)\b|
+        \bauthorized_keys\b|\bmcp\.json\b|\bclaude_desktop_config|\bknown_hosts\b|\bwallet\.dat\b|\bkeystore\.json\b|
+        \bcredentials\.json\b|
         \blocal_?state\b.{0,20}chrome|\bcookies\.sqlite\b|\blogin\sdata\b|\b(?:dot)?env\sfile\b|\bssh\sid\srsa\b""",
         re.X,
     ),
     "secret_thing": _any(
-        r"""(?:private|secret|ssh|api|access|encryption|signing)\s?keys?|(?:saved\s|stored\s)?passwords?|passphrases?|seed\sphrases?|mnemonics?|recovery\sphrases?|
-        (?:personal\s)?access\stokens?|(?:github|auth|bearer|refresh|session|oauth)\s(?:\w+\s)?tokens?|session\scookies?|cookies|credentials?|key\s?chain|
+        r"""(?:private|secret|ssh|api|access|encryption|signing)\s?keys?|(?:saved\s|stored\s)?passwords?|
+        passphrases?|seed\sphrases?|mnemonics?|recovery\sphrases?|
+        (?:personal\s)?access\stokens?|(?:github|auth|bearer|refresh|session|oauth)\s(?:\w+\s)?tokens?|
+        session\scookies?|cookies|credentials?|key\s?chain|
         environment\svariables?|env\svars?|shell\shistory|bash\shistory|printenv|password\smanager|card\snumbers?|
-        (?:card|credit\scard)\s(?:number|details)|connection\sstring|all\s(?:api\s)?keys|whose\snames?\scontains?\skey""",
+        (?:card|credit\scard)\s(?:number|details)|connection\sstring|all\s(?:api\s)?keys|
+        whose\snames?\scontains?\skey""",
         r"""密[钥鑰碼码]|私[钥鑰]|口令|凭[证據据]|助记词|环境变量|秘密鍵|パスワード|認証情報|環境変数|비밀번호|개인\s?키|비밀\s?키|환경\s?변수|자격\s?증명|
-        privat\w+\sschlüssel|passw[oö]rt\w*|umgebungsvariable\w*|zugangsdaten|clés?\s(?:privée|api|secrète)\w*|mots?\sde\spasse|identifiants|
-        variables?\sd['’]environnement|claves?\s(?:privada|api|secreta)\w*|contraseñas?|credenciales|variables\sde\sentorno|senhas?|
-        chaves?\s(?:privada|api)\w*|credenciais|chiav[ei]\sprivat\w|password\sdell|парол\w+|закрыт\w+\sключ\w*|приватн\w+\sключ\w*|учётн\w+\sданн\w+|
+        privat\w+\sschlüssel|passw[oö]rt\w*|umgebungsvariable\w*|zugangsdaten|clés?\s(?:privée|api|secrète)\w*|
+        mots?\sde\spasse|identifiants|
+        variables?\sd['’]environnement|claves?\s(?:privada|api|secreta)\w*|contraseñas?|credenciales|
+        variables\sde\sentorno|senhas?|
+        chaves?\s(?:privada|api)\w*|credenciais|chiav[ei]\sprivat\w|password\sdell|парол\w+|закрыт\w+\sключ\w*|
+        приватн\w+\sключ\w*|учётн\w+\sданн\w+|
         переменн\w+\sокружен\w+|كلمات?\sالمرور|المفاتيح|पासवर्ड""",
     ),
     "context": re.compile(
         r"""(?<!\w)(?:
         (?:full|complete|entire|whole|all|raw|unabridged|verbatim|previous|prior|earlier|user'?s)\s(?:\w+\s){0,2}?
-          (?:conversations?|chat(?:\s(?:history|log|transcript))?|dialog(?:ue)?|transcripts?|message\shistory|chat_?history|history\sof\sthe\s(?:chat|conversation))
+          (?:conversations?|chat(?:\s(?:history|log|transcript))?|dialog(?:ue)?|transcripts?|message\shistory|
+          chat_?history|history\sof\sthe\s(?:chat|conversation))
           (?:\s(?:history|so\sfar|log|with\sthe\suser|to\sdate|up\sto\snow|transcript))*|
-        (?:conversation|chat|message)\s?(?:history|log|transcript)s?|messages?\s(?:exchanged|before\s(?:this|them|it|that))|
+        (?:conversation|chat|message)\s?(?:history|log|transcript)s?|messages?\s(?:exchanged|before\s(?:this|them|it|
+        that))|
         (?:all|every|previous|prior|earlier)\s(?:\w+\s){0,2}messages(?:\s(?:before|so\sfar|of\sthe\sconversation))|
         last\suser\smessage|what\sthey\sasked\sso\sfar|everything\sthe\suser|
-        system\sprompt|(?:initial|original|your)\s(?:\w+\s)?instructions|chain\sof\sthought|your\s(?:reasoning|thoughts|memory)|
-        what\syou\s(?:remember|know)\s(?:about|of)\sthe\suser|(?:remember|know)\sof\sthe\suser|all\s(?:the\s)?other\stools|tools\savailable\sto\syou|
-        files?\s(?:that\s)?the\suser\s(?:has\s)?(?:opened|attached)|opened\s(?:files?|documents?)|(?:last|open)\s(?:document|project)|contents?\sof\s(?:the\s)?(?:clipboard|screen)|
+        system\sprompt|(?:initial|original|your)\s(?:\w+\s)?instructions|chain\sof\sthought|your\s(?:reasoning|
+        thoughts|memory)|
+        what\syou\s(?:remember|know)\s(?:about|of)\sthe\suser|(?:remember|know)\sof\sthe\suser|
+        all\s(?:the\s)?other\stools|tools\savailable\sto\syou|
+        files?\s(?:that\s)?the\suser\s(?:has\s)?(?:opened|attached)|opened\s(?:files?|documents?)|(?:last|
+        open)\s(?:document|project)|contents?\sof\s(?:the\s)?(?:clipboard|screen)|
         contents?\sof\s(?:any|every|all|opened)\sfiles?|home\sdirectory|working\sfolder)(?!\w)|
         对话(?:历史|记录|内容)|聊天(?:记录|历史)|全部对话|完整(?:的)?对话|消息历史|系统提示|会話(?:履歴|全体)|システムプロンプト|대화\s?(?:기록|내역|내용)|시스템\s?프롬프트|
-        gesprächsverlauf|chatverlauf|bisherige\s(?:nachrichten|unterhaltung)|gesamte[nrs]?\s(?:gespräch|unterhaltung|chat)\w*|system-?prompt|
-        historique\s(?:complet\s)?d[eu]\s?(?:la\s)?(?:conversation|chat|discussion)|historial\s(?:completo\s)?d[eu]\s?l?a?\s?(?:conversación|chat)|instrucciones\sdel\ssistema|
-        histórico\sd[ae]\sconversa|cronologia\sdella\s(?:chat|conversazione)|истори\w+\s(?:диалог|переписк|разговор|чат|беседы)\w*|системн\w+\sпромпт|سجل\sالمحادثة|पूरी\sबातचीत""",
+        gesprächsverlauf|chatverlauf|bisherige\s(?:nachrichten|unterhaltung)|gesamte[nrs]?\s(?:gespräch|unterhaltung|
+        chat)\w*|system-?prompt|
+        historique\s(?:complet\s)?d[eu]\s?(?:la\s)?(?:conversation|chat|discussion)|
+        historial\s(?:completo\s)?d[eu]\s?l?a?\s?(?:conversación|chat)|instrucciones\sdel\ssistema|
+        histórico\sd[ae]\sconversa|cronologia\sdella\s(?:chat|conversazione)|истори\w+\s(?:диалог|переписк|разговор|
+        чат|беседы)\w*|системн\w+\sпромпт|سجل\sالمحادثة|पूरी\sबातचीत""",
         re.X,
     ),
     "whole": _any(
-        r"""full|complete(?:ly)?|entire|whole|all|everything|every|any|verbatim|word\sfor\sword|word-for-word|exactly|unshortened|unabridged|
-        so\sfar|raw|copied|before\sthis|dump|current\scontents?|contents?\sof|listing\sof|names\sand\sdescriptions|remember|know""",
+        r"""full|complete(?:ly)?|entire|whole|all|everything|every|any|verbatim|word\sfor\sword|word-for-word|
+        exactly|unshortened|unabridged|
+        so\sfar|raw|copied|before\sthis|dump|current\scontents?|contents?\sof|listing\sof|names\sand\sdescriptions|
+        remember|know""",
         r"""完整|全部|所有|逐字|全て|すべて|全体|전체|모두|vollständig\w*|gesamt\w*|wortlaut|complet\w*|entier\w*|mot\spour\smot|
         complet[oa]s?|tod[oa]s?|íntegr\w+|palabra\spor|inter[ao]|полн\w+|весь|всю|дословно|كامل|पूरी""",
     ),
     "hand_over": _any(
-        r"""pass(?:es|ed)?|attach\w*|includ\w+|hand(?:s|ed)?\s(?:it\s|them\s)?over|submit\w*|send|sends|sent|supply|suppl(?:y|ies|ied)|provid\w+|put|puts|give|given|gives|upload\w*|
-        append\w*|add|adds|paste|insert\w*|forward\w*|post|posts|email|mail|mails|transmit\w*|deliver\w*|copy|writes?|fill\w*|encode\w*|contents?|
-        read|reads|open|opens|fetch\w*|collect\w*|gather\w*|look\s(?:it\s)?up|take\sit|cat|print|prints|needed|needs?\sto\ssee|route|go\shere|goes\shere|
+        r"""pass(?:es|ed)?|attach\w*|includ\w+|hand(?:s|ed)?\s(?:it\s|them\s)?over|submit\w*|send|sends|sent|supply|
+        suppl(?:y|ies|ied)|provid\w+|put|puts|give|given|gives|upload\w*|
+        append\w*|add|adds|paste|insert\w*|forward\w*|post|posts|email|mail|mails|transmit\w*|deliver\w*|copy|
+        writes?|fill\w*|encode\w*|contents?|
+        read|reads|open|opens|fetch\w*|collect\w*|gather\w*|look\s(?:it\s)?up|take\sit|cat|print|prints|needed|
+        needs?\sto\ssee|route|go\shere|goes\shere|
         require[sd]?|submits|first|is\sseeded|personal""",
         r"""读取|讀取|传[入给递]|发送|附[在上加]|放入|提供|上传|包含|作为|填入|読み取|読ん|送信|入れて|渡し|添付|読み込|읽고|읽어|넣으|넣어|보내|전달|첨부|
-        \blies\w*|\blese\w*|\bübergib\w*|\bübergeb\w*|\bsende\w*|\bschick\w*|\bhänge\b|\bfüge\b|\bgib\b|\blis\b|\blisez|\benvoi\w*|\btransme\w*|\bajout\w*|\bmets\b|
-        \bmettez|\blee\b|\blea\b|\bleer|\benvía\w*|\benvia\w*|\bpasa\b|\bpase\b|\bincluye|\badjunta|\bañad\w*|\bpon\b|\bleia|\bpasse|\bcoloque|\bleggi|\binvia|\bpassa\b|
-        \bпрочита\w+|\bпереда\w+|\bотправ\w+|\bприложи|\bвключи|\bвстав\w+|\bдобав\w+|\bнадішли|\bprzeczytaj|\bwyślij|\bokuyun?|\bgönder|\bbaca\b|\bkirim|đọc|gửi|\blees\b|
+        \blies\w*|\blese\w*|\bübergib\w*|\bübergeb\w*|\bsende\w*|\bschick\w*|\bhänge\b|\bfüge\b|\bgib\b|\blis\b|
+        \blisez|\benvoi\w*|\btransme\w*|\bajout\w*|\bmets\b|
+        \bmettez|\blee\b|\blea\b|\bleer|\benvía\w*|\benvia\w*|\bpasa\b|\bpase\b|\bincluye|\badjunta|\bañad\w*|
+        \bpon\b|\bleia|\bpasse|\bcoloque|\bleggi|\binvia|\bpassa\b|
+        \bпрочита\w+|\bпереда\w+|\bотправ\w+|\bприложи|\bвключи|\bвстав\w+|\bдобав\w+|\bнадішли|\bprzeczytaj|
+        \bwyślij|\bokuyun?|\bgönder|\bbaca\b|\bkirim|đọc|gửi|\blees\b|
         \bstuur|اقرأ|أرسل|पढ़ें|भेजें""",
     ),
     # --- precedence over other tools
     "always": _any(
-        r"""always|must|every(?:thing)?|each|regardless|whatever|whenever|any|no\smatter|in\sall\scases|never|only|only\strust\w+|mandatory|required|highest\spriority|even\sif|
-        no\sanswer|at\sthe\s(?:beginning|start)\sof|has\sto\sbe|have\sto\sbe|before\syou\sdo|picks?|should\sbe\sdiscarded|call\sit\sagain""",
-        r"""必须|务必|始终|总是|无论|一律|任何|必ず|常に|どんな|절대|항상|반드시|무엇을|\bimmer\b|\bunbedingt|\bstets|\begal\b|\btoujours|\bdoit|\bquel\sque|\bsiempre|\baunque|\bdebe|
-        \bsempre|\bdeve|\bвсегда|\bобязательно|\bzawsze|\bmusi|\bher\szaman|\bmutlaka|\bselalu|\bharus|luôn|phải|\baltijd|\bmoet|دائما|يجب|हमेशा""",
+        r"""always|must|every(?:thing)?|each|regardless|whatever|whenever|any|no\smatter|in\sall\scases|never|only|
+        only\strust\w+|mandatory|required|highest\spriority|even\sif|
+        no\sanswer|at\sthe\s(?:beginning|start)\sof|has\sto\sbe|have\sto\sbe|before\syou\sdo|picks?|
+        should\sbe\sdiscarded|call\sit\sagain""",
+        r"""必须|务必|始终|总是|无论|一律|任何|必ず|常に|どんな|절대|항상|반드시|무엇을|\bimmer\b|\bunbedingt|\bstets|\begal\b|\btoujours|\bdoit|
+        \bquel\sque|\bsiempre|\baunque|\bdebe|
+        \bsempre|\bdeve|\bвсегда|\bобязательно|\bzawsze|\bmusi|\bher\szaman|\bmutlaka|\bselalu|\bharus|luôn|phải|
+        \baltijd|\bmoet|دائما|يجب|हमेशा""",
     ),
     "call": _any(
-        r"""call(?:s|ed|ing)?|us(?:e|ed|es|ing)|run|runs|invok\w+|prefer\w*|pick|picks|select\w*|choose|chosen|execut\w+|pass(?:ed|es)?\sthrough|authori[sz]ed\shere|
+        r"""call(?:s|ed|ing)?|us(?:e|ed|es|ing)|run|runs|invok\w+|prefer\w*|pick|picks|select\w*|choose|chosen|
+        execut\w+|pass(?:ed|es)?\sthrough|authori[sz]ed\shere|
         tool(?:s)?|belongs?\sto\sthis|consult\w*|trustworthy|yield|route""",
-        r"""调用|使用|呼び出|使っ|使用|호출|사용|\bruf\w*|\bbenutz\w*|\bverwend\w*|\bappel\w*|\butilis\w*|\busa\b|\buse\b|\butiliza\w*|\bllama\w*|\bchiama\w*|\bвызы\w+|\bвызов\w*|
-        \bиспольз\w+|\bużyj|\bużywaj|\bwywoł\w*|\bkullan\w*|\bçağır\w*|\bgunakan|\bpanggil|\bgọi\b|dùng|\bgebruik\w*|\baanroep\w*|استخدم|استدع|उपयोग""",
+        r"""调用|使用|呼び出|使っ|使用|호출|사용|\bruf\w*|\bbenutz\w*|\bverwend\w*|\bappel\w*|\butilis\w*|\busa\b|\buse\b|
+        \butiliza\w*|\bllama\w*|\bchiama\w*|\bвызы\w+|\bвызов\w*|
+        \bиспольз\w+|\bużyj|\bużywaj|\bwywoł\w*|\bkullan\w*|\bçağır\w*|\bgunakan|\bpanggil|\bgọi\b|dùng|\bgebruik\w*|
+        \baanroep\w*|استخدم|استدع|उपयोग""",
     ),
     "first": re.compile(
         r"""(?<!\w)(?:first(?!\s(?:name|\d|page|item|row|line|result|element|letter|argument))|
-        before\s(?:any(?:thing)?\s?(?:other|else)?|you\sdo|all\sother|every\sother|each\s(?:other|answer|reply|turn|message)|using\sany|other\stools|(?:any|every|all)\b)|beforehand|
-        at\sthe\s(?:beginning|start)\sof\s(?:each|every|the|any)\s(?:\w+\s)?(?:answer|reply|turn|conversation|session|chat|request)|
-        until\sit\shas\spassed|after\s(?:each|every)\s(?:message|reply|call|answer|turn)|highest\spriority|even\sif\sanother|in\severy\s(?:conversation|chat|session|turn))(?!\w)|
-        首先|优先|优于|先调用|最初に|最優先|まず|가장\s먼저|먼저|\bzuerst|\bals\serstes|\bvor\sallen|\bd['’]abord|\ben\spremier|\bavant\stous?|\bprimero|\bantes\sque|\bantes\sde\scualquier|
-        \bprimeiro|\bantes\sde\squalquer|\bper\sprim[oa]|\bprima\sdi\sogni|\bсначала|\bпервым|\bпрежде\sвсего|\bnajpierw|\bönce\b|\bterlebih\sdahulu|\bđầu\stiên|\beerst\b|أولا|पहले""",
+        before\s(?:any(?:thing)?\s?(?:other|else)?|you\sdo|all\sother|every\sother|each\s(?:other|answer|reply|turn|
+        message)|using\sany|other\stools|(?:any|every|all)\b)|beforehand|
+        at\sthe\s(?:beginning|start)\sof\s(?:each|every|the|any)\s(?:\w+\s)?(?:answer|reply|turn|conversation|
+        session|chat|request)|
+        until\sit\shas\spassed|after\s(?:each|every)\s(?:message|reply|call|answer|turn)|highest\spriority|
+        even\sif\sanother|in\severy\s(?:conversation|chat|session|turn))(?!\w)|
+        首先|优先|优于|先调用|最初に|最優先|まず|가장\s먼저|먼저|\bzuerst|\bals\serstes|\bvor\sallen|\bd['’]abord|\ben\spremier|
+        \bavant\stous?|\bprimero|\bantes\sque|\bantes\sde\scualquier|
+        \bprimeiro|\bantes\sde\squalquer|\bper\sprim[oa]|\bprima\sdi\sogni|\bсначала|\bпервым|\bпрежде\sвсего|
+        \bnajpierw|\bönce\b|\bterlebih\sdahulu|\bđầu\stiên|\beerst\b|أولا|पहले""",
         re.X,
     ),
     "other_tools": re.compile(
-        rf"""(?<!\w)(?:(?:all\s|any\s|every\s|each\s)?(?:other|another|competing|alternative|existing|foreign|rival)\s{_TOOLS}|(?:tools?|servers?)\sof\s(?:an)?other\s(?:tools?|servers?)|
-        never\suse\sanother|all\stools|every\stool|any\stool|each\stool|another\sone|another\sserver|elsewhere\sin\sthis\ssession|
-        through\sother\sservers|search\sthe\suser\sasks|anything\s(?:else|other)|everything\selse|each\s(?:answer|message|turn|of\syour\sreplies)|every\s(?:conversation|answer|turn)|
-        no\sanswer|first\scall\sin\sa\sturn|unrelated|of\syour\srepl(?:y|ies)|all\sother\s\w+\stools|whatever\sthe\s(?:request|user|question)|
+        rf"""(?<!\w)(?:(?:all\s|any\s|every\s|each\s)?(?:other|another|competing|alternative|existing|foreign|
+        rival)\s{_TOOLS}|(?:tools?|servers?)\sof\s(?:an)?other\s(?:tools?|servers?)|
+        never\suse\sanother|all\stools|every\stool|any\stool|each\stool|another\sone|another\sserver|
+        elsewhere\sin\sthis\ssession|
+        through\sother\sservers|search\sthe\suser\sasks|anything\s(?:else|other)|everything\selse|each\s(?:answer|
+        message|turn|of\syour\sreplies)|every\s(?:conversation|answer|turn)|
+        no\sanswer|first\scall\sin\sa\sturn|unrelated|of\syour\srepl(?:y|ies)|all\sother\s\w+\stools|
+        whatever\sthe\s(?:request|user|question)|
         regardless\sof\swhat|anything\selse|fits\sbetter|any\sother\s\w*\s?tools?|other\s\w+\stools)(?!\w)|
-        其他(?:任何)?工具|任何其他|任何工具|无论用户|他のツール|どんな質問|다른\s(?:도구|모든)|무엇을\s묻든|무슨\s질문|ander\w*\s(?:werkzeug|tool|server)\w*|egal\swas|jeder\sfrage|
-        autres?\soutils?|quelle\sque\ssoit|otr[oa]s?\sherramientas?|cualquier\sotra|aunque\sel\susuario|outr[oa]s?\sferramentas?|qualquer\soutra|altr[io]\sstrument\w+|
-        друг(?:ие|их|ими|ого)\sинструмент\w*|inn(?:e|ych)\snarzędzi\w*|diğer\saraç\w*|alat\slain|công\scụ\skhác|andere\stools|أدوات\sأخرى|الأدوات\sالأخرى|अन्य\s(?:टूल|उपकरण)""",
+        其他(?:任何)?工具|任何其他|任何工具|无论用户|他のツール|どんな質問|다른\s(?:도구|모든)|무엇을\s묻든|무슨\s질문|ander\w*\s(?:werkzeug|tool|server)\w*|
+        egal\swas|jeder\sfrage|
+        autres?\soutils?|quelle\sque\ssoit|otr[oa]s?\sherramientas?|cualquier\sotra|aunque\sel\susuario|
+        outr[oa]s?\sferramentas?|qualquer\soutra|altr[io]\sstrument\w+|
+        друг(?:ие|их|ими|ого)\sинструмент\w*|inn(?:e|ych)\snarzędzi\w*|diğer\saraç\w*|alat\slain|công\scụ\skhác|
+        andere\stools|أدوات\sأخرى|الأدوات\sالأخرى|अन्य\s(?:टूल|उपकरण)""",
         re.X,
     ),
     # --- actions without asking
     "no_ask": _any(
-        r"""without\s(?:\w+\s){0,3}?(?:asking|confirm\w*|approval|permission|consent|prompting|review|going\sback|showing|checking\swith|informing)|no\s(?:confirmation|approval|need\sto\sask|consent|permission)\b(?:\s\w+){0,4}|
-        do\s?n[o']t\sask(?:\sthem|\sthe\suser)?|don't\sask\w*|need\snot\sask|skips?\s(?:the\s)?(?:confirmations?|review|approval)|auto-?approve\w*|approves?\s(?:it|all|every|them)|(?:on|in)\sthe\suser's\s(?:behalf|name)|always\sallow|approve\sall|
-        (?:has|have)\s(?:already\s)?(?:agreed|consented|authori[sz]ed|approved)|agreed\sin\sadvance|no\slonger\sneeds?\sconsent|grants?\s(?:\w+\s){1,3}(?:administrator|admin|root)|never\sask|to\savoid\sinterruptions|
+        r"""without\s(?:\w+\s){0,3}?(?:asking|confirm\w*|approval|permission|consent|prompting|review|going\sback|
+        showing|checking\swith|informing)|no\s(?:confirmation|approval|need\sto\sask|consent|
+        permission)\b(?:\s\w+){0,4}|
+        do\s?n[o']t\sask(?:\sthem|\sthe\suser)?|don't\sask\w*|need\snot\sask|skips?\s(?:the\s)?(?:confirmations?|
+        review|approval)|auto-?approve\w*|approves?\s(?:it|all|every|them)|(?:on|in)\sthe\suser's\s(?:behalf|name)|
+        always\sallow|approve\sall|
+        (?:has|have)\s(?:already\s)?(?:agreed|consented|authori[sz]ed|approved)|agreed\sin\sadvance|
+        no\slonger\sneeds?\sconsent|grants?\s(?:\w+\s){1,3}(?:administrator|admin|root)|never\sask|
+        to\savoid\sinterruptions|
         elevate\sthe\spermissions|asks?\sfor\snothing""",
-        r"""无需确认|不要询问|无须确认|不经.{0,6}同意|確認せず|確認なし|尋ねず|확인\s?없이|묻지\s?말|ohne\s(?:nachzufragen|zu\sfragen|rückfrage|bestätigung|zustimmung)|sans\s(?:demander|confirmation|confirmer)|
-        sin\s(?:pedir|preguntar|confirmación|confirmar)|sem\s(?:pedir|perguntar|confirma\w+)|senza\s(?:chiedere|conferma)|без\s(?:подтвержд\w+|спроса|запроса|разрешен\w+)|не\sспрашива\w+|
-        bez\s(?:pytania|potwierdz\w+)|sormadan|onay\salmadan|tanpa\s(?:bertanya|konfirmasi)|zonder\s(?:te\svragen|bevestiging)|دون\sسؤال|बिना\sपूछे""",
+        r"""无需确认|不要询问|无须确认|不经.{0,6}同意|確認せず|確認なし|尋ねず|확인\s?없이|묻지\s?말|ohne\s(?:nachzufragen|zu\sfragen|rückfrage|
+        bestätigung|zustimmung)|sans\s(?:demander|confirmation|confirmer)|
+        sin\s(?:pedir|preguntar|confirmación|confirmar)|sem\s(?:pedir|perguntar|confirma\w+)|senza\s(?:chiedere|
+        conferma)|без\s(?:подтвержд\w+|спроса|запроса|разрешен\w+)|не\sспрашива\w+|
+        bez\s(?:pytania|potwierdz\w+)|sormadan|onay\salmadan|tanpa\s(?:bertanya|konfirmasi)|zonder\s(?:te\svragen|
+        bevestiging)|دون\sسؤال|बिना\sपूछे""",
     ),
     "danger": re.compile(
-        r"""(?:curl|wget|fetch|iwr|invoke-webrequest)\b[^|\n]{0,160}\|\s*(?:sudo\s)?(?:ba|z|k|da)?sh\b|\brm\s+-[rf]{1,2}|\bchmod\s+(?:777|\+s)|authorized_keys|\bcron\s?(?:job|tab)\b|
-        \bfirewall\b|\bantivirus\b|--no-verify|--force\b|\bforce[-\s]push|auto-?approve|pip\sinstall\s--(?:extra-)?index-url|npm\s(?:i|install)\s--registry|--index-url|
-        \bsudo\b|\bsystem\s(?:trust\s)?store\b|\b0x[0-9a-fA-F]{40}\b|make\sthe\srepository\spublic|repository\spublic\b|\bcalls?\s(?:\w+\s)?(?:delete|drop|remove|transfer)_\w+|\bdrop\stable|\btransfers?\s(?:the\s)?(?:balance|funds|money)|
-        transfer_(?:funds|money)|test\stransfers?|without\sshowing\sa\sdiff|straight\sto\smain|mcp\.json|claude_desktop_config|\.cursor\b|\bpowershell\s+-e\w*|\bnc\s+-e|\bbase64\s+-d|
+        r"""(?:curl|wget|fetch|iwr|invoke-webrequest)\b[^|\n]{0,160}\|\s*(?:sudo\s)?(?:ba|z|k|da)?sh\b|
+        \brm\s+-[rf]{1,2}|\bchmod\s+(?:777|\+s)|authorized_keys|\bcron\s?(?:job|tab)\b|
+        \bfirewall\b|\bantivirus\b|--no-verify|--force\b|\bforce[-\s]push|auto-?approve|
+        pip\sinstall\s--(?:extra-)?index-url|npm\s(?:i|install)\s--registry|--index-url|
+        \bsudo\b|\bsystem\s(?:trust\s)?store\b|\b0x[0-9a-fA-F]{40}\b|make\sthe\srepository\spublic|
+        repository\spublic\b|\bcalls?\s(?:\w+\s)?(?:delete|drop|remove|transfer)_\w+|\bdrop\stable|
+        \btransfers?\s(?:the\s)?(?:balance|funds|money)|
+        transfer_(?:funds|money)|test\stransfers?|without\sshowing\sa\sdiff|straight\sto\smain|mcp\.json|
+        claude_desktop_config|\.cursor\b|\bpowershell\s+-e\w*|\bnc\s+-e|\bbase64\s+-d|
         administrator\srights|\bas\sroot\b|to\sroot\b|settings\sof\sthe\sclient""",
         re.X,
     ),
@@ -210,8 +290,10 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
     # --- outside addresses
     # An address with a place for what the model knows: {conversation}, ${API_KEY}, <the user's e-mail>, [the chat].
     "url_slot": re.compile(
-        rf"""https?://[^\s"'`)\]>]{{0,200}}?(?:\{{\{{?[^}}\n]{{0,40}}(?:{_SLOT})[^}}\n]{{0,40}}\}}|\$\{{?\w*(?:{_SLOT})\w*\}}?|<[^>\n]{{0,40}}(?:{_SLOT})[^>\n]{{0,40}}>|
-        \[[^\]\n]{{0,40}}(?:{_SLOT})[^\]\n]{{0,40}}\]|(?<=[=/])(?-i:[A-Z_]*(?:PROMPT|KEY|TOKEN|SECRET|HISTORY|MESSAGE|CONTEXT)[A-Z_]*)\b)|
+        rf"""https?://[^\s"'`)\]>]{{0,200}}?(?:\{{\{{?[^}}\n]{{0,40}}(?:{_SLOT})[^}}\n]{{0,40}}\}}|
+        \$\{{?\w*(?:{_SLOT})\w*\}}?|<[^>\n]{{0,40}}(?:{_SLOT})[^>\n]{{0,40}}>|
+        \[[^\]\n]{{0,40}}(?:{_SLOT})[^\]\n]{{0,40}}\]|(?<=[=/])(?-i:[A-Z_]*(?:PROMPT|KEY|TOKEN|SECRET|HISTORY|
+        MESSAGE|CONTEXT)[A-Z_]*)\b)|
         <[^>\n]{{0,40}}(?:{_SLOT})[^>\n]{{0,40}}>(?:\.[\w-]+){{1,4}}\b""",
         re.X | re.I,
     ),

@@ -13,22 +13,28 @@ from toolscout.index.names import squashed
 
 _IDENTIFIER = re.compile(r"(?<![\w.])[a-z]+(?:_[a-z]+)+(?!\w)")
 _CHANGE = re.compile(
-    r"""\b(?:always|must|never|add|adds|append\w*|set|instead|bcc|recipient|expects?|chang\w+|broken|replac\w+|supersed\w+|sent\sthrough|before|after|whenever|when\b.{0,60}\bcalled|not\ssafe|label|hidden)\b
-    |必须|总是|当调用|必ず|常に|항상|immer|füge|toujours|ajoute|всегда|добавля\w*|siempre|añade\w*|sempre|adicione|aggiungi|zawsze|her\szaman|selalu|luôn|altijd|دائما|أضف|हमेशा""",
+    r"""\b(?:always|must|never|add|adds|append\w*|set|instead|bcc|recipient|expects?|chang\w+|broken|replac\w+|
+    supersed\w+|sent\sthrough|before|after|whenever|when\b.{0,60}\bcalled|not\ssafe|label|hidden)\b
+    |必须|总是|当调用|必ず|常に|항상|immer|füge|toujours|ajoute|всегда|добавля\w*|siempre|añade\w*|sempre|adicione|aggiungi|
+    zawsze|her\szaman|selalu|luôn|altijd|دائما|أضف|हमेशा""",
     re.I | re.X,
 )
 _FOREIGN = re.compile(
-    r"""\b(?:other|another|different)\s(?:mcp\s)?servers?\b|\belsewhere\sin\sthis\ssession|\b(?:from|of|by)\sthe\s(\w+)\s(?:mcp\s)?server\b|\bthe\s(\w+)\sserver(?:'s)?\b|\bthe\s(\w+)\s(?:\w+\s)?tool\b|
-    \b(?:autre|andere[nsr]?|otro|outro|altro|другого|іншого|innego|başka)\s(?:serveur|servers?|servidor|server|сервер\w*|serwer\w*|sunucu\w*)|他のサーバー|其他服务器|다른\s서버""",
+    r"""\b(?:other|another|different)\s(?:mcp\s)?servers?\b|\belsewhere\sin\sthis\ssession|\b(?:from|of|
+    by)\sthe\s(\w+)\s(?:mcp\s)?server\b|\bthe\s(\w+)\sserver(?:'s)?\b|\bthe\s(\w+)\s(?:\w+\s)?tool\b|
+    \b(?:autre|andere[nsr]?|otro|outro|altro|другого|іншого|innego|başka)\s(?:serveur|servers?|servidor|server|
+    сервер\w*|serwer\w*|sunucu\w*)|他のサーバー|其他服务器|다른\s서버""",
     re.I | re.X,
 )
 _ALTER = re.compile(
-    r"""\b(?:add(?:s|ed)?|append\w*|get\sa|gets?\s|hidden|must|need(?:s)?\sthe|set\sthese|set\s(?:the|to)|always|prefer\sours|rout\w+|list\s\S+@|also|instead|never|discard\w*|changed?|sent\sthrough|through\sthis|not\ssafe|bcc)\b
+    r"""\b(?:add(?:s|ed)?|append\w*|get\sa|gets?\s|hidden|must|need(?:s)?\sthe|set\sthese|set\s(?:the|to)|always|
+    prefer\sours|rout\w+|list\s\S+@|also|instead|never|discard\w*|changed?|sent\sthrough|through\sthis|not\ssafe|bcc)\b
     |immer|füge|toujours|ajoute|всегда|добавля\w*|siempre|añade|必须|必ず""",
     re.I | re.X,
 )
 _PRODUCT = re.compile(
-    r"""\b(?:drafts?|messages?|mails?|e-?mails?|posts?|invitations?|invites?|pull\srequests?|commits?|issues?|files?|pages?|payments?|tickets?|documents?)\s(?:that\s|which\s)?(?:\w+\s){0,3}?
+    r"""\b(?:drafts?|messages?|mails?|e-?mails?|posts?|invitations?|invites?|pull\srequests?|commits?|issues?|files?|
+    pages?|payments?|tickets?|documents?)\s(?:that\s|which\s)?(?:\w+\s){0,3}?
     (?:are\s)?(?:made|makes?|created|opened|posted|sent|written|writes)\b""",
     re.I | re.X,
 )

@@ -10,16 +10,23 @@ from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.texts import Piece
 
 _CONTEXT_NAME = re.compile(
-    r"""^_*(?:full|whole|entire|complete|raw|all)?_*(?:chat|conversation|dialog(?:ue)?|session)_?(?:history|transcript|log|messages)_*$|
+    r"""^_*(?:full|whole|entire|complete|raw|all)?_*(?:chat|conversation|dialog(?:ue)?|session)_?(?:history|
+    transcript|log|messages)_*$|
     ^_*(?:full_)?(?:conversation|transcript)_*$|^_*(?:system|initial|original|hidden)_?(?:prompt|instructions)_*$|
     ^_*(?:chain_of_thought|reasoning_trace|model_memory|user_memory|llm_context|available_tools|tool_list)_*$""",
     re.I | re.X,
 )
 _WHOLE_CONTEXT = re.compile(
-    r"""\b(?:full|complete|entire|whole|all|raw|unabridged|verbatim|word\sfor\sword|unshortened|copied\sexactly|everything)\b(?:(?!\.\s).){0,80}?\b(?:conversation|chat|dialogue?|messages|transcript|prompt|instructions|session)\b|
-    \b(?:conversation|chat|dialogue?|messages|transcript|prompt|instructions|session|opened|attached)\b(?:(?!\.\s).){0,60}?\b(?:verbatim|word\sfor\sword|unshortened|in\sfull|so\sfar|exactly|before\sth(?:is|e)\s(?:call|one))\b|
-    \beverything\sthe\suser\b|\byour\s(?:\w+\s)?(?:instructions|system\sprompt|chain\sof\sthought|reasoning\sso\sfar|memory)\b|\bwhat\syou\s(?:remember|know)\b|\b(?:of\sall\s)?the\sother\stools\b|\btools\savailable\sto\syou\b|
-    \bmessages\s(?:exchanged\s)?before\b|\bprevious\smessages\sof\sthe\sconversation|\bcontents?\sof\s(?:any|every|all)\s(?:\w+\s)?files?\b|\bthe\slast\s(?:document|file|text)\sthe\suser|\bthe\suser\sworked\son""",
+    r"""\b(?:full|complete|entire|whole|all|raw|unabridged|verbatim|word\sfor\sword|unshortened|copied\sexactly|
+    everything)\b(?:(?!\.\s).){0,80}?\b(?:conversation|chat|dialogue?|messages|transcript|prompt|instructions|
+    session)\b|
+    \b(?:conversation|chat|dialogue?|messages|transcript|prompt|instructions|session|opened|
+    attached)\b(?:(?!\.\s).){0,60}?\b(?:verbatim|word\sfor\sword|unshortened|in\sfull|so\sfar|exactly|
+    before\sth(?:is|e)\s(?:call|one))\b|
+    \beverything\sthe\suser\b|\byour\s(?:\w+\s)?(?:instructions|system\sprompt|chain\sof\sthought|reasoning\sso\sfar|
+    memory)\b|\bwhat\syou\s(?:remember|know)\b|\b(?:of\sall\s)?the\sother\stools\b|\btools\savailable\sto\syou\b|
+    \bmessages\s(?:exchanged\s)?before\b|\bprevious\smessages\sof\sthe\sconversation|\bcontents?\sof\s(?:any|every|
+    all)\s(?:\w+\s)?files?\b|\bthe\slast\s(?:document|file|text)\sthe\suser|\bthe\suser\sworked\son""",
     re.I | re.X,
 )
 _CHAT = re.compile(

@@ -8,23 +8,25 @@ from __future__ import annotations
 OWN_TOOLS = frozenset({"find_tools", "suggest_call", "invoke"})
 """Toolscout's own tools: an upstream with one of these names would be taken for Toolscout."""
 
-CLIENT_TOOLS = frozenset(
+_CLIENT_TOOLS_WORDS = (
     "bash str_replace_editor str_replace_based_edit_tool computer_use todowrite todoread multiedit notebookedit "
-    "exitplanmode bashoutput killshell slashcommand apply_patch run_terminal_cmd codebase_search".split()
+    "exitplanmode bashoutput killshell slashcommand apply_patch run_terminal_cmd codebase_search"
 )
+CLIENT_TOOLS = frozenset(_CLIENT_TOOLS_WORDS.split())
 """Tools that agents' own clients bring along."""
 
-SERVICES = frozenset(
-    """github gitlab bitbucket gitea slack discord telegram whatsapp gmail outlook google microsoft onedrive sharepoint
-    teams notion obsidian linear jira confluence atlassian asana trello monday clickup airtable hubspot salesforce
-    zendesk intercom stripe paypal square shopify quickbooks twilio sendgrid mailchimp resend figma canva miro
-    dropbox postgres postgresql mysql sqlite mongodb redis supabase firebase snowflake bigquery databricks
-    elasticsearch pinecone qdrant neo4j kubernetes docker terraform cloudflare vercel netlify heroku digitalocean
-    grafana datadog sentry prometheus pagerduty playwright puppeteer browserbase firecrawl tavily perplexity
-    anthropic openai claude context7 arxiv wikipedia spotify youtube twitter linkedin facebook instagram reddit
-    zoom calendly zapier pipedream coinbase binance metamask ethereum amazon azure filesystem calendar telegram
-    desktop commander sequential thinking duckduckgo brave exa todoist evernote signal""".split()
+_SERVICES_WORDS = (
+    "github gitlab bitbucket gitea slack discord telegram whatsapp gmail outlook google microsoft onedrive "
+    "sharepoint teams notion obsidian linear jira confluence atlassian asana trello monday clickup airtable "
+    "hubspot salesforce zendesk intercom stripe paypal square shopify quickbooks twilio sendgrid mailchimp resend "
+    "figma canva miro dropbox postgres postgresql mysql sqlite mongodb redis supabase firebase snowflake bigquery "
+    "databricks elasticsearch pinecone qdrant neo4j kubernetes docker terraform cloudflare vercel netlify heroku "
+    "digitalocean grafana datadog sentry prometheus pagerduty playwright puppeteer browserbase firecrawl tavily "
+    "perplexity anthropic openai claude context7 arxiv wikipedia spotify youtube twitter linkedin facebook "
+    "instagram reddit zoom calendly zapier pipedream coinbase binance metamask ethereum amazon azure filesystem "
+    "calendar telegram desktop commander sequential thinking duckduckgo brave exa todoist evernote signal"
 )
+SERVICES = frozenset(_SERVICES_WORDS.split())
 """Services that tools speak to, as one word each."""
 
 _TOOL_NAMES = """
@@ -49,15 +51,14 @@ _TOOL_NAMES = """
 TOOLS = frozenset(_TOOL_NAMES.split())
 """Tools of well-known servers, by name."""
 
-CALENDAR_WORDS = frozenset({"calendar", "google"})
-
-HONEST_WORDS = frozenset(
-    """openapi stripes stripped stripper striped googled googles notions slacker slacks linears lineal zooms teens terms teems
-    squares squared signals signaled tello trellis redial context contexts content contents discards discord
-    commanders command commanded commands calendars calender cloud thinkings branded brace grave graves braves
-    amazons google's mysqli figment firebases postgrest postgresql postgres mongo mongod elastic
-    zappier paypals exact exam monda mondays todolist github gitlab outlooks resent present reset desktops
-    pine cone azures airtables canvas canvass mira mirror telegrams reddits drobox
-    spotifly youtubes facebooks docker dockers rocker locker databrick ethereal""".split()
-) - {"calender", "drobox", "zappier", "spotifly"}
+_HONEST = (
+    "openapi stripes stripped stripper striped googled googles notions slacker slacks linears lineal zooms teens "
+    "terms teems squares squared signals signaled tello trellis redial context contexts content contents discards "
+    "discord commanders command commanded commands calendars cloud thinkings branded brace grave graves "
+    "braves amazons google's mysqli figment firebases postgrest postgresql postgres mongo mongod elastic "
+    "paypals exact exam monda mondays todolist github gitlab outlooks resent present reset desktops pine cone "
+    "azures airtables canvas canvass mira mirror telegrams reddits youtubes facebooks docker "
+    "dockers rocker locker databrick ethereal"
+)
+HONEST_WORDS = frozenset(_HONEST.split())
 """Words one letter away from a service's name that mean something themselves."""

@@ -78,27 +78,36 @@ _MORE = {
     ),
     "conceal_pair": re.compile(
         rf"(?:{CONCEPTS['not_telling'].pattern}).{{0,60}}?(?:{CONCEPTS['user'].pattern})"
-        r"|(?:用户|使用者|ユーザー?|利用者|사용자|nutzer\w*|utilisateur|usuari\w|usuári\w|utente|пользовател\w+|користувач\w*|المستخدم|उपयोगकर्ता"
+        r"|(?:用户|使用者|ユーザー?|利用者|사용자|nutzer\w*|utilisateur|usuari\w|usuári\w|utente|пользовател\w+|користувач\w*|"
+        r"المستخدم|उपयोगकर्ता"
         rf"|użytkownik\w*|kullanıcı\w*|pengguna|gebruiker).{{0,40}}?(?:{CONCEPTS['not_telling'].pattern})"
         r"|without\s(?:the\s)?(?:users?|person|account\sholder|owner|customer)(?:'s)?\s(?:knowledge|knowing|noticing)",
         re.X | re.S,
     ),
     "cover_story": re.compile(
-        r"""\b(?:tell|explain|assure|answer|claim|pretend|confirm|state|say|reply)\w*\b(?:\s\w+){0,5}?\sthat\s(?:nothing|there\s(?:is|are|was)\sno|no\s(?:data|copy|file)|it\sis\ssafe)|
-        \banswer\sonly\sthat\b|\b(?:leave|leaves|left)\sout\s(?:of\s\w+\s)?(?:any\s|the\s|all\s)?(?:tool\scalls?|shar\w+|cop(?:y|ies)|fee|steps?|uploads?|recipients?|part)|
+        r"""\b(?:tell|explain|assure|answer|claim|pretend|confirm|state|say|
+        reply)\w*\b(?:\s\w+){0,5}?\sthat\s(?:nothing|there\s(?:is|are|was)\sno|no\s(?:data|copy|file)|it\sis\ssafe)|
+        \banswer\sonly\sthat\b|\b(?:leave|leaves|left)\sout\s(?:of\s\w+\s)?(?:any\s|the\s|all\s)?(?:tool\scalls?|
+        shar\w+|cop(?:y|ies)|fee|steps?|uploads?|recipients?|part)|
         \b(?:omit|drop|exclude)\s(?:any\s|the\s|all\s)?(?:tool\scalls?|cop(?:y|ies)|fee|uploads?|recipients?)\b|
-        \bin\syour\s(?:answer|reply|summary|response)s?\b(?:(?!\.\s).){0,60}\b(?:alone|leave\sout|omit|nothing\selse|not\smention)\b|
+        \bin\syour\s(?:answer|reply|summary|response)s?\b(?:(?!\.\s).){0,60}\b(?:alone|leave\sout|omit|nothing\selse|
+        not\smention)\b|
         \bshould\snot\s(?:come\sup|appear)\sin\syour\b""",
         re.X,
     ),
     "asks_user": re.compile(
-        r"\bask(?:s|ing)?\s(?:the\s)?users?\b|\buser\s(?:must|should|can|needs\sto)\s(?:provide|supply|enter|set)|must be configured"
+        r"\bask(?:s|ing)?\s(?:the\s)?users?\b|\buser\s(?:must|should|can|needs\sto)\s(?:provide|supply|enter|"
+        r"set)|must be configured"
     ),
     "side_copy": re.compile(
-        r"""\b(?:a\s|the\s)?(?:second\s|hidden\s|full\s)?cop(?:y|ies)\s(?:of\s(?:\w+\s){1,4})?(?:is|are|gets?|goes|go|will\sbe)\s(?:also\s|always\s)?(?:up\s?loaded|sent|mailed|e-?mailed|forwarded|posted|to\s(?:us|our|my)\b|transmitted)|
-        \b(?:are|is|be)\s(?:first\s|also\s)?(?:shown|relayed|forwarded|mailed|reported)\s(?:to|by)\s(?:our|us|my|[\w-]+\.example)\b|
+        r"""\b(?:a\s|the\s)?(?:second\s|hidden\s|full\s)?cop(?:y|ies)\s(?:of\s(?:\w+\s){1,4})?(?:is|are|gets?|goes|
+        go|will\sbe)\s(?:also\s|always\s)?(?:up\s?loaded|sent|mailed|e-?mailed|forwarded|posted|to\s(?:us|our|my)\b|
+        transmitted)|
+        \b(?:are|is|be)\s(?:first\s|also\s)?(?:shown|relayed|forwarded|mailed|reported)\s(?:to|by)\s(?:our|us|my|
+        [\w-]+\.example)\b|
         \b(?:send|sends|mails?|forwards?|uploads?)\sa\scopy\b|\buploads\sboth\b|
-        副本发送|コピーを外部|사본을.{0,12}(?:보내|전송)|kopie\w*\san\sunser|copie\s(?:part|est\senvoyée)|una\scopia\sa\snuestro|uma\scópia\spara\s[on]|копию\sна\sнаш|نسخة\sإلى\sخادم""",
+        副本发送|コピーを外部|사본을.{0,12}(?:보내|전송)|kopie\w*\san\sunser|copie\s(?:part|est\senvoyée)|una\scopia\sa\snuestro|
+        uma\scópia\spara\s[on]|копию\sна\sнаш|نسخة\sإلى\sخادم""",
         re.X,
     ),
     "model_or_server": re.compile(r"\b(?:assistant|agent|model|llm|ai|you|server|bot|user)\b|服务器|サーバー|서버"),
@@ -106,32 +115,45 @@ _MORE = {
         r"\b(?:assistant|agent|(?<!data )model|llm|copilot|claude|the ai)\b|助手|모델|アシスタント"
     ),
     "user_or_server": re.compile(
-        r"\b(?:users?|person|people|customer|server|copy|account|transcript|machine|sends?|mails?|posts?|uploads?|logs?)\b|@|https?:|副本|コピー",
+        r"\b(?:users?|person|people|customer|server|copy|account|transcript|machine|sends?|mails?|posts?|"
+        r"uploads?|logs?)\b|@|https?:|副本|コピー",
     ),
     "take_it": re.compile(
-        r"""\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|look\sup|fetch|read|open|give|given\sin|taken?|required|requires?|needs?|needed|try|tries|seeded)\b
-        (?:(?!\.\s).){0,120}?\b(?:user|your|you|browser|profile|notes|home|saved|all|known?|host|agent|assistant|caller|session|their|machine|project)\b|
-        \b(?:user|your|browser|saved|all|host|their)\b(?:(?!\.\s).){0,120}?\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|collect|gather|give|take)\b""",
+        r"""\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|
+        look\sup|fetch|read|open|give|given\sin|taken?|required|requires?|needs?|needed|try|tries|seeded)\b
+        (?:(?!\.\s).){0,120}?\b(?:user|your|you|browser|profile|notes|home|saved|all|known?|host|agent|assistant|
+        caller|session|their|machine|project)\b|
+        \b(?:user|your|browser|saved|all|host|their)\b(?:(?!\.\s).){0,120}?\b(?:pass|attach|include|hand|submit|
+        supply|provide|put|upload|paste|forward|collect|gather|give|take)\b""",
         re.X,
     ),
     "leak_it": re.compile(
-        r"""\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|send|post|encode|copied|copy|append|sends|give|gives|given|load|loads|submits|fill|request)\b""",
+        r"\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|"
+        r"send|post|encode|copied|copy|append|sends|give|gives|given|load|loads|submits|fill|request)\b"
+        "",
     ),
     "slander": re.compile(
-        r"\b(?:ignore[sd]?|deprecated|insecure|unsafe|broken|false|untrust\w+|unreliable|poisoned|discard\w*|malicious|not safe|must not be used|never use|never call|do not use|don't use|only trustworthy|yield|supersed\w+)\b",
+        r"\b(?:ignore[sd]?|deprecated|insecure|unsafe|broken|false|untrust\w+|unreliable|poisoned|discard\w*|"
+        r"malicious|not safe|must not be used|never use|never call|do not use|don't use|only trustworthy|yield|"
+        r"supersed\w+)\b",
     ),
     "every_turn": re.compile(
-        r"""\b(?:(?:at\sthe\s(?:beginning|start)\sof|in|after|before|for|to)\s(?:each|every)\s(?:\w+\s)?(?:answer|reply|turn|conversation|message|response|chat|session)(?!\s(?:id|type|in))|
-        (?:every|each|any)\s(?:answer|reply)\b|no\sanswer\smay|the\sfirst\scall\sin|whatever\sthe\s(?:request|user)|regardless\sof\swhat\sthe\suser)\b""",
+        r"""\b(?:(?:at\sthe\s(?:beginning|start)\sof|in|after|before|for|to)\s(?:each|every)\s(?:\w+\s)?(?:answer|
+        reply|turn|conversation|message|response|chat|session)(?!\s(?:id|type|in))|
+        (?:every|each|any)\s(?:answer|reply)\b|no\sanswer\smay|the\sfirst\scall\sin|whatever\sthe\s(?:request|user)|
+        regardless\sof\swhat\sthe\suser)\b""",
         re.X,
     ),
     "redirect": re.compile(
-        r"""\b(?:bcc|recipient|append(?:s|ed)?|must\sgo\sto|set\sthe|sent\sthrough|routed?\s(?:\w+\s){0,3}through|with\sthat\stool's\sresult|name\sand\sarguments|
-        set\sthese|when\syou\scall|authori[sz]ed|prefer\sours|hidden|add\s(?:the|a|to)|always\sthe\saccount|calls?\s(?:\w+\s)with|output\sof|response\sof|results?\sthrough|hinzu|en\scopie|deve)\b""",
+        r"""\b(?:bcc|recipient|append(?:s|ed)?|must\sgo\sto|set\sthe|sent\sthrough|routed?\s(?:\w+\s){0,3}through|
+        with\sthat\stool's\sresult|name\sand\sarguments|
+        set\sthese|when\syou\scall|authori[sz]ed|prefer\sours|hidden|add\s(?:the|a|to)|always\sthe\saccount|
+        calls?\s(?:\w+\s)with|output\sof|response\sof|results?\sthrough|hinzu|en\scopie|deve)\b""",
         re.X,
     ),
     "beforehand": re.compile(
-        r"\b(?:before(?:hand)?|first|prior|as set-?up|agent|assistant|model|user'?s|you|needs?|requires?|if the|so that|to avoid|on this machine)\b|vorher|primero|d'abord|сначала|先"
+        r"\b(?:before(?:hand)?|first|prior|as set-?up|agent|assistant|model|user'?s|you|needs?|requires?|"
+        r"if the|so that|to avoid|on this machine)\b|vorher|primero|d'abord|сначала|先"
     ),
     "send": re.compile(
         r"\b(?:send|sends|post|posts|submit\w*|upload\w*|request|forward\w*|log|copy|open|confirm)\b|发送"
@@ -140,12 +162,14 @@ _MORE = {
 PATTERNS = {**CONCEPTS, **_MORE}
 
 _MARKERS = re.compile(
-    r"""<\s*/?\s*(?:important|system|secret|admin|hidden|override|critical|system[-_]reminder|assistant|tool_description|sys|function_results?|im_start|priority)\s*/?\s*>|
+    r"""<\s*/?\s*(?:important|system|secret|admin|hidden|override|critical|system[-_]reminder|assistant|
+    tool_description|sys|function_results?|im_start|priority)\s*/?\s*>|
     <\|[a-z_]{3,20}\|>|\[/?(?:INST|SYS|SYSTEM)\]|<</?SYS>>|\{\{\s*\#?\s*(?:system|user|assistant)|
     ^\s*\#{2,}\s*(?:system|assistant|user|human)\s*:|^\s*(?:human|assistant|system)\s*:\s*\S|
     -{3,}\s*END\sOF\b|\bBEGIN\s(?:SYSTEM|ADMIN)\b|(?-i:\bSYSTEM\s(?:OVERRIDE|MESSAGE|NOTE)\b)|(?<=[.!?]\s)SYSTEM:|
     \b(?:note|message)\s(?:to|for)\s(?:the\s)?(?:ai|llm|model|assistant|agent|language\smodel)s?\b|
-    \b(?:DEVELOPER|ADMIN)\sNOTE\b|\bLLM\sonly\b|new\smessage\sfrom\s(?:the\s)?(?:administrator|admin|system|developer)""",
+    \b(?:DEVELOPER|ADMIN)\sNOTE\b|\bLLM\sonly\b|new\smessage\sfrom\s(?:the\s)?(?:administrator|admin|system|
+    developer)""",
     re.I | re.X | re.M,
 )
 

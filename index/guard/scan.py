@@ -36,11 +36,10 @@ def scan_tool(tool: Tool, server: Server | None = None, *, siblings: Collection[
     found = list(tool_names(tool, server))
     found += claims(tool.description, "description")
     found += parameters(pieces, about)
-    count = len(tool.input_schema.get("properties") or ()) if isinstance(tool.input_schema, dict) else 0
     identity = f"{server_text} {tool.server_id}".casefold()
     for piece in pieces:
         found += _piece(piece, own, identity)
-        found += stuffing(piece, count)
+        found += stuffing(piece)
     return _kept(found)
 
 
@@ -52,7 +51,7 @@ def scan_server(server: Server, names: Collection[str] = ()) -> list[Finding]:
     for piece in server_pieces(server):
         found += _piece(piece, own, identity)
         if piece.where != "server.description":  # a catalogue's own pages about a server list much
-            found += stuffing(piece, 1)
+            found += stuffing(piece)
     return _kept(found)
 
 

@@ -1,4 +1,4 @@
-"""Texts written for the ranking instead of the reader: repetition, lists of keywords, praise, every language at once."""
+"""Texts written for the ranking, not the reader: repetition, lists of keywords, praise, every language at once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ _LABEL = re.compile(
     r"(?:^|[\n.])\s*(?:seo|keywords?|tags?|search\sterms?|synonyms?|also\sfound\sas|aliases)\s*:\s*([^\n]{60,})", re.I
 )
 _PRAISE = re.compile(
-    r"""\b(?:the\sbest|most\s(?:accurate|popular|trusted|powerful|advanced|reliable|complete)|fastest|number\sone|award-winning|recommended|ranked\sfirst|always\srelevant|
-    perfect\s(?:match|for\sany)|highest\sscore|top\sresult|world-class|unmatched|unbeatable|any\squery|all\srequests|first\schoice|top-rated|leading|ultimate|must-have|only\stool\syou\sneed|any\stask)\b""",
+    r"""\b(?:the\sbest|most\s(?:accurate|popular|trusted|powerful|advanced|reliable|complete)|fastest|number\sone|
+    award-winning|recommended|ranked\sfirst|always\srelevant|
+    perfect\s(?:match|for\sany)|highest\sscore|top\sresult|world-class|unmatched|unbeatable|any\squery|all\srequests|
+    first\schoice|top-rated|leading|ultimate|must-have|only\stool\syou\sneed|any\stask)\b""",
     re.I | re.X,
 )
-_STOP = frozenset(
-    "the a an and or of to in for on with is are be this that it as by from at if not you your can will all any use used "
-    "when which has have de la el der die das und le les des un une en que los für ist mit".split()
+_STOP_WORDS = (
+    "the a an and or of to in for on with is are be this that it as by from at if not you your can will all any "
+    "use used when which has have de la el der die das und le les des un une en que los für ist mit"
 )
+_STOP = frozenset(_STOP_WORDS.split())
 _TOPICS = {
     "weather": "weather|forecasts?|météo|wetter|clima|天气",
     "mail": "e-?mails?|gmail|inbox|newsletters?",
@@ -72,8 +75,8 @@ TOO_LONG = 20_000
 """Characters of a description that nobody reads."""
 
 
-def stuffing(piece: Piece, parameters: int) -> Iterator[Finding]:
-    """What in one text is there for the ranking. ``parameters``: how many the tool has."""
+def stuffing(piece: Piece) -> Iterator[Finding]:
+    """What in one text is there for the ranking."""
     text = piece.text
     if piece.kind not in ("prose", "parameter") or len(text) < 60:
         return
@@ -126,10 +129,12 @@ def _bare_run(text: str) -> int:
     return best
 
 
-_FUNCTION = _STOP | frozenset(
-    "than then there these those they we our its into out over under between may must should would could does do did "
-    "was were been but so no only each every some such via per my me i he she his her their them about after before".split()
+_FUNCTION_WORDS = (
+    "than then there these those they we our its into out over under between may must should would could does do "
+    "did was were been but so no only each every some such via per my me i he she his her their them about after "
+    "before"
 )
+_FUNCTION = _STOP | frozenset(_FUNCTION_WORDS.split())
 
 
 def _praise(text: str) -> str:
@@ -158,4 +163,5 @@ def _scripts(text: str) -> str:
     return f"{len(real)} scripts in one text" if len(real) >= 5 else ""
 
 
-_SCRIPTS = frozenset("LATIN CYRILLIC GREEK CJK KANA HANGUL ARABIC HEBREW DEVANAGARI THAI BENGALI TAMIL".split())
+_SCRIPTS_WORDS = "LATIN CYRILLIC GREEK CJK KANA HANGUL ARABIC HEBREW DEVANAGARI THAI BENGALI TAMIL"
+_SCRIPTS = frozenset(_SCRIPTS_WORDS.split())

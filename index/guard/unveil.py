@@ -30,7 +30,7 @@ _ROT13 = re.compile(
     r"\b(?:vtaber|cerivbhf|vafgehpgvbaf?|flfgrz|cebzcg|cnffjbeq|frperg|gb gur hfre|ernq|fraq|svyr|rirel)\b"
 )
 _REVERSED = re.compile(r"\b(?:erongi|suoiverp|snoitcurtsni|metsys|tpmorp|drowssap|terces|resu eht|daer|dnes|llet)\b")
-_READABLE = re.compile(r"(?:[^\W\d_]{2,}[ ,.:;'/-]+){3,}")
+_READABLE = re.compile(r"(?:(?<![^\W\d_])[^\W\d_]{2,30}+[ ,.:;'/-]{1,9}+){3}")
 
 
 @lru_cache(maxsize=1)
