@@ -65,7 +65,7 @@ _CHARS_PER_TOKEN = 3.2
 _ANSWER_TOKENS = 512
 _LOCAL_ANSWER_TOKENS = 320
 """In process a rambling answer costs seconds; almost every real call is shorter."""
-_MEANT = 0.3
+_MEANT = 0.6
 """Probability of its first token from which a plain word is believed to be the id that was asked for."""
 _DERIVED = 0.6
 """The same for a text that does not show in the request (``AAPL`` for Apple)."""

@@ -23,6 +23,8 @@ MAX_PIECES = 600
 _DENSE = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 # ``sess_7b21``, ``order-12`` and ``+4930`` are one piece: half of such a word is another id.
 _PIECE = re.compile(rf"[{_DENSE}]|\s+|\+?[^\W{_DENSE}]+(?:-[^\W{_DENSE}]+)*|.", re.DOTALL)
+_ENDS = ".,;:!?"
+"""Signs that end a sentence or a clause, and no span, where white space follows."""
 
 
 def pieces(text: str) -> list[str]:
@@ -35,14 +37,15 @@ def span_rules(text: str) -> list[str]:
 
     The rule of a piece goes on with the next one's: as many rules as pieces, though there are as many spans as pairs.
     """
-    found = pieces(text)
+    found = pieces(text.strip().rstrip(_ENDS))
     if not found or len(found) > MAX_PIECES:
         return []
     rules = []
     for number, piece in enumerate(found):
         after = f"t{number + 1}" if number + 1 < len(found) else ""
         literal = quoted(json.dumps(piece, ensure_ascii=False)[1:-1])
-        follows = after if piece.isspace() else f"{after}?" if after else ""
+        ends = piece in _ENDS and found[number + 1 : number + 2] and found[number + 1].isspace()
+        follows = after if piece.isspace() or ends else f"{after}?" if after else ""
         rules.append(f"t{number} ::= {literal} {follows}".rstrip())
     starts = " | ".join(f"t{number}" for number, piece in enumerate(found) if not piece.isspace())
     scheme = "" if "://" in text else '"https://"? '

@@ -210,6 +210,18 @@ async def test_an_answer_that_broke_off_keeps_its_whole_members() -> None:
 # -- values without a trace in the request
 
 
+@pytest.mark.parametrize(
+    "value", ["sess_7b21", "a.txt", "/etc", "C:\\x", "me@b.c", "wlan1", "camelCase", "big one", ".env"]
+)
+def test_ids_are_told_by_how_they_are_written(value: str) -> None:
+    assert Grounds('The "big one" is not an Issue').marks(value)
+
+
+@pytest.mark.parametrize("value", ["chapters", "chapters.", "Cursor", "https://people", "one", "Issue"])
+def test_plain_words_are_no_ids_by_themselves(value: str) -> None:
+    assert not Grounds('The "big one" is not an Issue').marks(value)
+
+
 SEARCH = tool(
     "search_pages",
     ["query"],

@@ -258,6 +258,13 @@ def test_dense_scripts_are_copied_by_the_character() -> None:
     )
 
 
+def test_the_end_of_a_sentence_is_no_part_of_an_id() -> None:
+    text = "Open report.pdf. Then v1.2, and stop."
+    assert copies({"session_id": "report.pdf"}, text) and not copies({"session_id": "report.pdf."}, text)
+    assert copies({"session_id": "v1.2"}, text) and not copies({"session_id": "v1.2,"}, text)
+    assert copies({"session_id": "stop"}, text) and not copies({"session_id": "stop."}, text)
+
+
 def test_a_reference_stands_beside_what_is_copied() -> None:
     assert copies({"session_id": "$1.session.id"}, references=True) and not copies({"session_id": "$1.session.id"})
 
