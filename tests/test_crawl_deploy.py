@@ -130,7 +130,7 @@ async def test_needs_arguments(packages: PackageServer, work: Path) -> None:
 
 @needs_node
 async def test_http_unless_told_otherwise(packages: PackageServer, work: Path) -> None:
-    outcome = await deploy(work, "npm:http-first-mcp", replace(LIMITS, seconds=5))
+    outcome = await deploy(work, "npm:http-first-mcp", replace(LIMITS, seconds=15))
     assert names(outcome) == ["geocode"]
     assert outcome.start is not None and outcome.start.args == ("--stdio",)
 
@@ -176,7 +176,7 @@ async def test_writing_beside_itself(packages: PackageServer, work: Path) -> Non
 async def test_failures(
     packages: PackageServer, work: Path, package: str, failure: str, causes: list[str], evidence: str
 ) -> None:
-    limits = replace(LIMITS, seconds=6, output=4)
+    limits = replace(LIMITS, seconds=6 if package == "silent-mcp" else 20, output=4)
     outcome = await deploy(work, f"npm:{package}", limits)
     assert outcome.verdict is not None
     assert (str(outcome.verdict.failure), outcome.verdict.cause) == (failure, causes[0]), outcome.verdict.evidence

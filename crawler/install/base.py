@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import shutil
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from toolscout.crawler.failures import DeployError, Failure
 from toolscout.crawler.limits import MIB, Limits
 from toolscout.crawler.process import Stderr, kill_all
 from toolscout.crawler.sandbox import install_uid
+from toolscout.errors import NotAllowed
 
 _POLL = 1.0
 
@@ -233,3 +235,17 @@ def reachable(folder: Path) -> bool:
         if not mode.st_mode & 0o001 and mode.st_uid != uid:
             return False
     return True
+
+
+def told(line: Sequence[str], seconds: float = 300.0) -> str:
+    """What a program of the user's own says when it is asked something; empty when it fails.
+
+    Raises NotAllowed when it does not answer at all: going on without its settings could ask the wrong registry.
+    """
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, check=False, cwd="/", timeout=seconds)
+    except OSError:
+        return ""
+    except subprocess.TimeoutExpired:
+        raise NotAllowed(f"{' '.join(line[:3])} does not answer.", "Is the machine overloaded? Try again.") from None
+    return done.stdout.strip() if done.returncode == 0 else ""

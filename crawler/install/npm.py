@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +20,7 @@ from toolscout.crawler.install.base import (
     client_environment,
     folder_size,
     ranked,
+    told,
 )
 from toolscout.crawler.sandbox import install_uid
 
@@ -151,10 +151,7 @@ def _bins(manifest: Mapping[str, Any], package: str) -> dict[str, str]:
 
 def _copy_config(npm: str, shop: Shop) -> None:
     """The user's npm configuration (registry addresses, their keys) for the installing user's eyes only."""
-    done = subprocess.run(
-        [npm, "config", "get", "userconfig"], capture_output=True, text=True, check=False, cwd="/", timeout=60
-    )
-    source = Path(done.stdout.strip() or "/nonexistent")
+    source = Path(told([npm, "config", "get", "userconfig"]) or "/nonexistent")
     if source.is_file() and os.access(source, os.R_OK):
         write_own(shop.config / ".npmrc", source.read_text("utf-8", "replace"), 0o400)
 
@@ -164,8 +161,7 @@ def npm_registry() -> str | None:
     npm = shutil.which("npm")
     if npm is None:
         return None
-    done = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True, check=False, timeout=60)
-    address = done.stdout.strip()
+    address = told([npm, "config", "get", "registry"])
     return address.rstrip("/") if address.startswith(("http://", "https://")) else None
 
 

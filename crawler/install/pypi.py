@@ -23,6 +23,7 @@ from toolscout.crawler.install.base import (
     client_environment,
     folder_size,
     ranked,
+    told,
 )
 from toolscout.crawler.install.bytecode import Bytecode
 from toolscout.crawler.install.npm import write_own
@@ -207,12 +208,10 @@ def _pip_config() -> dict[str, str]:
     for line in ([sys.executable, "-m", "pip"], [shutil.which("pip") or ""]):
         if not line[0]:
             continue
-        done = subprocess.run([*line, "config", "list"], capture_output=True, text=True, check=False, timeout=60)
-        if done.returncode == 0:
-            found: dict[str, str] = {}
-            for name, value in re.findall(r"^(\S+)='(.*)'$", done.stdout, re.M):
-                found[name.rpartition(".")[2]] = value.replace("\\n", " ").strip()
-            return found
+        said = told([*line, "config", "list"])
+        if said:
+            settings = re.findall(r"^(\S+)='(.*)'$", said, re.M)
+            return {name.rpartition(".")[2]: value.replace("\\n", " ").strip() for name, value in settings}
     return {}
 
 
@@ -224,8 +223,7 @@ def simple_index() -> str | None:
     if found := _pip_config().get("index-url"):
         return found.rstrip("/")
     code = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    return done.stdout.strip().rstrip("/") or None
+    return told([sys.executable, "-c", code]).rstrip("/") or None
 
 
 def keep_constraints(shop: Shop) -> None:
