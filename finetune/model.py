@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.errors import BadInput, NotFound
-from toolscout.index.asset import file_sha256
+from toolscout.index.asset import MODEL, file_sha256
 from toolscout.index.encoder import printable
 
 Floats = npt.NDArray[np.float32]
@@ -56,8 +56,8 @@ def use_threads(count: int) -> None:
 
 
 def model_hash(folder: Path) -> str:
-    """SHA-256 (hex) of a model folder's weights file."""
-    for name in ("model.safetensors", "pytorch_model.bin"):
+    """SHA-256 (hex) of a model folder's weights file, or of an exported encoder's."""
+    for name in ("model.safetensors", "pytorch_model.bin", MODEL):
         if (folder / name).is_file():
             return file_sha256(folder / name)
     raise NotFound(f"There are no weights in {folder}.", "Give the folder that holds model.safetensors.")

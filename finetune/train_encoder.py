@@ -33,7 +33,7 @@ from toolscout.errors import BadInput, ModelError, NotFound, StorageError
 from toolscout.files import replace_file
 from toolscout.finetune.leakage import check_leakage, hold_out
 from toolscout.finetune.losses import make_loss
-from toolscout.finetune.model import encode, load_model, model_hash, use_threads
+from toolscout.finetune.model import Floats, encode, load_model, model_hash, use_threads
 from toolscout.finetune.negatives import SOURCES, Miner
 from toolscout.finetune.pairs import (
     NOTHING,
@@ -51,8 +51,9 @@ from toolscout.finetune.pairs import (
 )
 from toolscout.finetune.recall import dense_recall
 from toolscout.finetune.rows import RowOptions, TrainingRow, build_rows, row_texts
-from toolscout.index.asset import file_sha256
+from toolscout.index.asset import CARD, file_sha256
 from toolscout.index.document import DOCUMENT_VERSION, query_text
+from toolscout.index.encoder import OnnxEncoder
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject
 
@@ -124,16 +125,16 @@ def train_encoder(
     """Train, or go on with the run in ``out``; returns what ``train.json`` says (``finished`` False if it was stopped).
 
     ``miner_model`` (default: ``base``) is the encoder whose near misses become negatives; one that is named is taken
-    for trained on these requests, be it the base itself: so a second round goes on from the first.
+    for trained on these requests, be it the base itself: so a second round goes on from the first. It is a model
+    folder like ``base``, or an exported one (see ``index.asset``), which is several times as fast on a CPU.
 
     Raises BadInput for unusable files and options, for leakage from dev, and when ``out`` holds another run; NotFound
     without base weights; ModelError without the extra; StorageError when ``out`` cannot be written.
     """
     options, running = options or TrainOptions(), running or Running()
     check_options(options)
-    for folder in (base, miner_model or base):
-        if not (folder / "config.json").is_file():
-            raise NotFound(f"There is no model in {folder}.", "Give the folder that holds config.json and weights.")
+    if not (base / "config.json").is_file():
+        raise NotFound(f"There is no model in {base}.", "Give the folder that holds config.json and weights.")
     require_training()
     identity = _identity(files, base, miner_model or base, options) | {"trained_miner": miner_model is not None}
     try:
@@ -263,10 +264,8 @@ class _Run:
         self.say(f"{len(pairs)} pairs; looking for negatives among {len(self.pool.shown())} tools")
         documents = queries = None
         if "dense" in self.options.rows.sources:
-            model = load_model(self.miner_model, self.options.max_tokens)
             texts = [self.pool.text(t) for t in self.pool.shown()]
-            documents = encode(model, texts, self.options.document_prefix)
-            queries = encode(model, [pair.query for pair in pairs], self.options.query_prefix)
+            documents, queries = _encode_with(self.miner_model, texts, [pair.query for pair in pairs], self.options)
         miner = Miner(self.pool, documents, trained=bool(self.identity["trained_miner"]))
         return build_rows(pairs, miner.mine(pairs, queries), miner, self.options.rows)
 
@@ -276,6 +275,17 @@ class _Run:
         queries = encode(model, [query_text(call.query) for call in dev], self.options.query_prefix)
         documents = encode(model, [self.pool.text(t) for t in self.pool.tools], self.options.document_prefix)
         return dense_recall(dev, queries, list(self.pool.tools), documents)
+
+
+def _encode_with(
+    folder: Path, documents: Sequence[str], queries: Sequence[str], options: TrainOptions
+) -> tuple[Floats, Floats]:
+    """Vectors of documents and queries by a model folder, or by an exported encoder."""
+    if (folder / CARD).is_file():
+        with OnnxEncoder(folder) as exported:
+            return exported.encode(documents), exported.encode(queries, kind="query")
+    model = load_model(folder, options.max_tokens)
+    return encode(model, documents, options.document_prefix), encode(model, queries, options.query_prefix)
 
 
 def row_counts(rows: Sequence[TrainingRow], pairs: Sequence[Pair], left: Counter[str], pool: Pool) -> JsonObject:

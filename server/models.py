@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from toolscout.errors import BadInput, ModelError, NotAllowed, NotFound, StorageError, ToolscoutError
 from toolscout.files import replace_file
+from toolscout.server.adapters import packaged_adapters
 from toolscout.settings import Settings
 
 Progress = Callable[[int, int | None], None]
@@ -102,8 +103,10 @@ class InstalledModel:
     source: str
 
     @property
-    def rank(self) -> int:
+    def rank(self) -> float:
         """Order of preference; a model of the user's own is preferred to the known ones."""
+        if self.name in packaged_adapters():
+            return packaged_adapters()[self.name].rank
         return KNOWN[self.name].rank if self.name in KNOWN else 100
 
 
@@ -134,6 +137,10 @@ class ModelStore:
         packaged = packaged_model()
         if packaged is not None:
             models.setdefault(packaged.name, packaged)
+        for adapter in packaged_adapters().values():
+            if adapter.base in models:
+                source = f"with Toolscout, over {adapter.base}"
+                models[adapter.name] = InstalledModel(adapter.name, adapter.path, adapter.sha256, adapter.size, source)
         return sorted(models.values(), key=lambda m: (-m.rank, m.name))
 
     def get(self, name: str) -> InstalledModel:
@@ -144,7 +151,7 @@ class ModelStore:
         path = Path(name).expanduser()
         if path.suffix == ".gguf" and path.is_file():
             return InstalledModel(path.stem, path, "", path.stat().st_size, "file")
-        if name in KNOWN:
+        if name in KNOWN or name in packaged_adapters():
             raise NotFound(f"The model {name} is not installed.", f"Run: toolscout model pull {name}")
         raise NotFound(f"There is no model named {name}.", f"Known: {', '.join(KNOWN)}; see: toolscout model list")
 
@@ -155,7 +162,7 @@ class ModelStore:
         """
         if self.settings.model:
             return self.get(self.settings.model)
-        return next((m for m in self.installed() if m.name in KNOWN), None)
+        return next((m for m in self.installed() if m.name in KNOWN or m.name in packaged_adapters()), None)
 
     def pull(self, source: str, *, sha256: str = "", progress: Progress | None = None) -> InstalledModel:
         """Fetch a known model by name, or a file by ``hf:OWNER/REPO/FILE.gguf`` or URL; goes on where it stopped.
@@ -163,6 +170,9 @@ class ModelStore:
         :raises NotAllowed: the hash is not the expected one (the file is deleted).
         :raises ModelError: it cannot be fetched.
         """
+        if source in packaged_adapters():
+            self._pull_known(KNOWN[packaged_adapters()[source].base], progress)
+            return self.get(source)
         if source in KNOWN:
             return self._pull_known(KNOWN[source], progress)
         url = hub_url(source) if source.startswith("hf:") else source
@@ -198,6 +208,8 @@ class ModelStore:
             entries = {m.name: m for m in self._manifest()}
             if name not in entries:
                 hint = "It comes with a Python package: uninstall that." if name == "smollm2-135m" else ""
+                if name in packaged_adapters():
+                    hint = "It comes with Toolscout: TOOLSCOUT_MODEL names another one, removing its base disables it."
                 raise NotFound(f"{name} is not among the pulled models.", hint or "See: toolscout model list")
             model = entries.pop(name)
             self._write(list(entries.values()))

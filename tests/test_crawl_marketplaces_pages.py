@@ -63,6 +63,7 @@ async def test_all_servers_of_a_marketplace_are_found(name: str) -> None:
     servers = found(got)
     assert set(servers) == READABLE | {f"{name}/{REMOTE[name]}"}
     assert got[-1].cursor is None and all(b.cursor for b in got[:-1])
+    assert source.lists_all() == (name in ("mcpso", "mcphub"))
     told = sorted(problems(got))
     assert len(told) == 3 and "gone" in told[1] and "garbled" in told[0] and "no JSON" in told[0], told
     weather, mail = servers["npm/@acme/weather"].server, servers["npm/mail-mcp"].server
@@ -218,3 +219,23 @@ async def test_what_is_missing_is_said() -> None:
     if os.geteuid() == 0:
         with pytest.raises(BadInput, match="started as root"):
             await crawl(marketplace("mcpso", AgentSettings()), Pages())
+
+
+class Flaky(McpSoSite):
+    """One entry does not answer this time."""
+
+    def entry(self, server: Listed, path: str, tab: str) -> tuple[int, str, str]:
+        if server.name == "Mail" and self.robots:
+            return 503, "text/html", "<h1>Unavailable</h1>"
+        return super().entry(server, path, tab)
+
+
+@browser
+async def test_an_entry_that_does_not_answer_has_not_vanished() -> None:
+    cache = Pages()
+    with Flaky(SERVERS[:3]) as site:
+        source = marketplace("mcpso", settings(site, "mcpso"))
+        first = await crawl(source, cache)
+        assert len(found(first)) == 2 and "503" in problems(first)[0] and not source.lists_all()
+        site.robots = ""
+        assert "npm/mail-mcp" in found(await crawl(source, cache)) and source.lists_all()

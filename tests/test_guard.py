@@ -70,7 +70,7 @@ def test_a_poisoned_description_is_found(text: str, code: str) -> None:
         "البحث عن الأخبار 👨\u200d👩\u200d👧 🏴󠁧󠁢󠁥󠁮󠁧󠁿",
         "Signs a transaction with the wallet's private key, which is read from the server's own configuration.",
         "Searches code. Ignores case unless case_sensitive is set. Use this instead of grep.",
-        "Image as base64, such as iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+        "Image as base64, such as iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAAB",
     ],
 )
 def test_an_honest_description_is_left_alone(text: str) -> None:

@@ -72,6 +72,12 @@ class PagesSource(Source):
         self._settings = settings or AgentSettings()
         self.costs = costs or Costs(self._settings.price_in, self._settings.price_out)
         self.base = self._settings.bases.get(self.name, self.site.base).rstrip("/")
+        self._given, self._unreadable, self._missed = 0, 0, 0
+
+    def lists_all(self) -> bool:
+        """See `Source.lists_all`. A page that did not answer is no server that has vanished, and a site on which most
+        pages say nothing has rather been redesigned."""
+        return self.complete and not self._missed and self._unreadable <= self._given
 
     async def batches(
         self, fetcher: Fetcher, *, since: str | None = None, cursor: str | None = None
@@ -90,6 +96,7 @@ class PagesSource(Source):
         at = _Place.read(cursor)
         kept = Kept(fetcher, self.name, settings.refresh_days)
         given: set[str] = set()
+        self._given, self._unreadable, self._missed = 0, 0, 0
         async with AsyncExitStack() as stack:
             browser = await stack.enter_async_context(
                 Browser(
@@ -105,6 +112,7 @@ class PagesSource(Source):
                 start, steps = (at.url, at.steps) if index == at.list and at.url else (starts[index], 0)
                 async for sheet in agent.sheets(start, steps):
                     batch = await self._batch(agent, sheet.entries, kept, moment(since), given)
+                    self._given += len(batch.found)
                     yield Batch(batch.found, _Place(index, sheet.url, sheet.steps + 1).write(), batch.problems)
         yield Batch([], None)
 
@@ -124,17 +132,17 @@ class PagesSource(Source):
 
     async def _batch(self, agent: WebAgent, entries: list[Link], kept: Kept, since: float, given: set[str]) -> Batch:
         found, problems, wanted = self._known(entries, kept, since, given)
-        read, failed = await self._read(agent, wanted, kept)
+        read, failed, passing = await self._read(agent, wanted, kept)
         if wanted and not read and not found:
             other = await agent.second_opinion(entries)
             if other:
                 known, _, wanted = self._known(other, kept, since, given)
-                read, failed = await self._read(agent, wanted, kept)
+                read, failed, passing = await self._read(agent, wanted, kept)
                 found += known
         if read or found:
             for entry, problem in failed.items():
                 kept.put(entry, problem)
-        return Batch([*found, *read], None, [*problems, *failed.values()])
+        return Batch([*found, *read], None, [*problems, *failed.values(), *passing])
 
     def _known(
         self, entries: Iterable[Link], kept: Kept, since: float, given: set[str]
@@ -157,8 +165,10 @@ class PagesSource(Source):
                 found.append(known[0])
         return found, problems, wanted
 
-    async def _read(self, agent: WebAgent, wanted: list[Link], kept: Kept) -> tuple[list[Found], dict[str, str]]:
-        """Read entries; records, and why the others gave none.
+    async def _read(
+        self, agent: WebAgent, wanted: list[Link], kept: Kept
+    ) -> tuple[list[Found], dict[str, str], list[str]]:
+        """Read entries: records, why others gave none, and what may be there the next time.
 
         Raises FetchError when the site fails several times in a row.
         """
@@ -166,6 +176,7 @@ class PagesSource(Source):
 
         found: list[Found] = []
         failed: dict[str, str] = {}
+        passing: list[str] = []
         down = 0
         for link in wanted:
             entry = self.site.entry_id(link.url)
@@ -173,16 +184,22 @@ class PagesSource(Source):
                 record = self._found(entry, await agent.entry(link, 1 / len(wanted)))
             except Unreadable as error:
                 failed[entry], down = str(error), 0
+                self._unreadable += 1
             except FetchError as error:
-                failed[entry] = str(error)
-                down = 0 if 400 <= error.status < 500 and error.status != 429 else down + 1
+                gone = 400 <= error.status < 500 and error.status != 429
+                down = 0 if gone else down + 1
+                self._missed += not gone
                 if down >= _DOWN:
                     raise
+                if gone:
+                    failed[entry] = str(error)
+                else:
+                    passing.append(str(error))
             else:
                 kept.put(entry, record)
                 found.append(record)
                 down = 0
-        return found, failed
+        return found, failed, passing
 
     def _found(self, entry: str, said: Entry) -> Found:
         place = Place(marketplace=self.name, id=entry, url=said.url)

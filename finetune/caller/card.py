@@ -33,7 +33,7 @@ def write_card(path: Path, identity: JsonObject, result: JsonObject, command: st
         _table(identity["options"]),
         "\n## Run\n",
         _table(
-            {key: result[key] for key in ("steps", "device", "seconds_a_step")}
+            {key: result[key] for key in ("steps", "device", "precision", "seconds_a_step")}
             | {"loss": {key: result["loss"][key] for key in ("first", "last")}}
         ),
     ]

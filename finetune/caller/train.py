@@ -28,7 +28,7 @@ from typing import Any
 
 from toolscout.errors import BadInput, StorageError
 from toolscout.finetune.caller.attention import register
-from toolscout.finetune.caller.base import load_base, require_training
+from toolscout.finetune.caller.base import bfloat16_pays, load_base, require_training
 from toolscout.finetune.caller.card import write_card
 from toolscout.finetune.caller.collate import collate
 from toolscout.finetune.caller.presets import CallerOptions
@@ -136,7 +136,7 @@ def _train(
     if running.threads:
         torch.set_num_threads(running.threads)
     gpu = torch.cuda.is_available()
-    bf16 = gpu and torch.cuda.is_bf16_supported()
+    bf16 = bfloat16_pays()
     rows = list(read_records(path, CallRow))[: options.limit or None]
     if not rows:
         raise BadInput(f"{path} holds no rows.", "Make them with `toolscout train caller-rows`.")
@@ -166,6 +166,7 @@ def _train(
         "steps": done,
         "of": total,
         "device": device,
+        "precision": "bfloat16" if bf16 else "float32",
         "seconds_a_step": log.seconds_a_step(),
         "loss": _losses(trainer.state.log_history),
         "lengths": lengths,

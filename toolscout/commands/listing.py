@@ -146,8 +146,21 @@ def review(
             [[t.tool_id, t.review.value, _findings(t), t.description.strip().split("\n")[0][:80]] for t in tools],
             ["tool", "review", "findings", "description"],
         )
+        for line in (line for t in tools if wanted for line in _evidence(t)):
+            say(line)
         note("Then: toolscout review TOOL_ID... --approve (or --block)")
 
 
 def _findings(tool: Any) -> str:
-    return "; ".join(str(f.get("message") or f.get("rule") or f.get("kind") or f) for f in tool.findings)[:80]
+    found = (str(f.get("message") or f.get("rule") or f.get("kind") or f) for f in tool.findings)
+    return printable("; ".join(dict.fromkeys(found)))[:80]
+
+
+def _evidence(tool: Any) -> list[str]:
+    """What the scanner found, with where and what it read, for who has to decide."""
+    lines = []
+    for found in tool.findings:
+        if {"severity", "code", "where", "evidence"} <= found.keys():
+            what = f"{found['severity']} {found['code']} in {found['where']}: {found.get('message', '')}"
+            lines.append(printable(f"{tool.tool_id}  {what}: {found['evidence']!r}"))
+    return lines

@@ -36,7 +36,10 @@ def encoder(
     ] = None,
     miner: Annotated[
         Path | None,
-        typer.Option(help="Encoder trained before whose near misses become negatives.", show_default="the base"),
+        typer.Option(
+            help="Encoder trained before (weights or exported) whose near misses become negatives.",
+            show_default="the base",
+        ),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="How often each pair is shown.")] = 3,
     steps: Annotated[int, typer.Option(min=0, help="Stop learning after so many steps.", show_default="all rows")] = 0,
