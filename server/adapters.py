@@ -1,8 +1,9 @@
 """Adapters that come with Toolscout: a known base model, tuned to write calls.
 
 Each is a folder ``server/tuned/NAME``: ``caller.gguf`` (LoRA for llama.cpp), ``caller.json`` (its base, how it wants
-to be asked, its rank among the models, the adapter's SHA-256) and ``README.md`` (the model card). The base is
-fetched by ``toolscout model pull``.
+to be asked, its rank among the models, the adapter's SHA-256) and ``README.md`` (the model card). The first two are
+written by ``toolscout train caller-export --gguf-adapter server/tuned/NAME/caller.gguf --base-name BASE --title ...``,
+the card by training. The base is fetched by ``toolscout model pull``.
 """
 
 from __future__ import annotations

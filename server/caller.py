@@ -30,6 +30,7 @@ from toolscout.records import Call, JsonObject, Tool
 from toolscout.schema import simplify_arguments
 from toolscout.server import constrain
 from toolscout.server.backends import Backend, ContextOverflow, Generation, Token, make_backend
+from toolscout.server.blanks import trimmed
 from toolscout.server.choice import choice_probabilities, mean_probability, start_probability
 from toolscout.server.grounding import (
     Grounds,
@@ -393,7 +394,7 @@ class _Run:
         answer = _read(given.text, label)
         if answer is None and not given.complete:
             answer = _read(_close(given.text), label)
-        draft = self.sift(answer, node, given.tokens)
+        draft = self.sift(answer, node, tool.input_schema, given.tokens)
         problems = self.problems(draft[0], tool.input_schema, draft[1])
         if answer is None or problems:
             said = (
@@ -408,7 +409,7 @@ class _Run:
             ]
             given = await self.arguments(tool, label, again)
             answer = _read(given.text, label) or _read(_close(given.text), label) or answer or {"arguments": {}}
-            draft = self.sift(answer, node, given.tokens)
+            draft = self.sift(answer, node, tool.input_schema, given.tokens)
             draft = self.without_bad_options(draft[0], draft[1], node, tool.input_schema)
             problems = self.problems(draft[0], tool.input_schema, draft[1])
             if problems:
@@ -499,6 +500,7 @@ class _Run:
                 ):
                     trial = {**arguments, name: value}
                     others = [m for m in missing if m != name and m not in trial]
+                    trial = self.without_blanks(trial, tool.input_schema, others)
                     if not self.problems(trial, tool.input_schema, others):
                         arguments = trial
                         shares.append(mean_probability(given.tokens))
@@ -518,9 +520,9 @@ class _Run:
     # -- checks
 
     def sift(
-        self, answer: JsonObject | None, node: JsonObject, tokens: Sequence[Token] = ()
+        self, answer: JsonObject | None, node: JsonObject, schema: JsonObject, tokens: Sequence[Token] = ()
     ) -> tuple[JsonObject, list[str]]:
-        """Arguments without invented values and empty options; names of the required ones that are then absent."""
+        """Arguments without invented values, empty options and outer blanks; names of the required ones then absent."""
         given = (answer or {}).get("arguments")
         kept: JsonObject = {}
         for name, value in given.items() if isinstance(given, dict) else ():
@@ -545,7 +547,17 @@ class _Run:
             kept[name] = value
         for name in repeated(kept, node["required"], self.grounds):
             del kept[name]
-        return kept, [n for n in node["required"] if n not in kept]
+        missing = [n for n in node["required"] if n not in kept]
+        return self.without_blanks(kept, schema, missing), missing
+
+    def without_blanks(self, arguments: JsonObject, schema: JsonObject, absent: Sequence[str]) -> JsonObject:
+        """Texts lose the blanks around them, but where the schema wants them so."""
+        for name, value in list(arguments.items()):
+            if (bare := trimmed(value, self.text)) != value:
+                trial = {**arguments, name: bare}
+                if len(self.problems(trial, schema, absent)) <= len(self.problems(arguments, schema, absent)):
+                    arguments = trial
+        return arguments
 
     def unsure(self, name: str, node: JsonObject, value: Any, tokens: Sequence[Token]) -> bool:
         """True of a text that the request does not show, or of a word that stands for an id because the grammar left

@@ -258,6 +258,8 @@ def _start_hint(config: UpstreamConfig) -> str:
 def _model(settings: Settings) -> Check:
     if settings.model_url:
         return _endpoint(settings)
+    from toolscout.index.asset import file_sha256
+    from toolscout.server.adapters import packaged_adapters
     from toolscout.server.models import ModelStore
 
     try:
@@ -271,7 +273,12 @@ def _model(settings: Settings) -> Check:
         )
     if importlib.util.find_spec("xllamacpp") is None:
         return Check("model", "warn", f"{model.name} cannot be run here", "Run: pip install 'toolscout[local]'")
-    return Check("model", "ok", f"{model.name} ({model.size / 1e6:,.0f} MB), in this process")
+    adapter = packaged_adapters().get(model.name)
+    if adapter is None:
+        return Check("model", "ok", f"{model.name} ({model.size / 1e6:,.0f} MB), in this process")
+    if file_sha256(adapter.path) != adapter.sha256:
+        return Check("model", "fail", f"{adapter.path} is damaged", "Run: pip install --force-reinstall toolscout")
+    return Check("model", "ok", f"{model.name} ({adapter.title}) over {adapter.base}, in this process")
 
 
 def _clients(machine: Machine | None) -> Check:

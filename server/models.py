@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from toolscout.errors import BadInput, ModelError, NotAllowed, NotFound, StorageError, ToolscoutError
 from toolscout.files import replace_file
-from toolscout.server.adapters import packaged_adapters
+from toolscout.server.adapters import PackagedAdapter, packaged_adapters
 from toolscout.settings import Settings
 
 Progress = Callable[[int, int | None], None]
@@ -110,6 +110,15 @@ class InstalledModel:
         return KNOWN[self.name].rank if self.name in KNOWN else 100
 
 
+def base_of(adapter: PackagedAdapter) -> KnownModel:
+    """The model that an adapter sits on. Raises StorageError where it names one that nobody can pull."""
+    if adapter.base not in KNOWN:
+        raise StorageError(
+            f"The adapter {adapter.name} sits on {adapter.base}, which is not known.", "Install Toolscout again."
+        )
+    return KNOWN[adapter.base]
+
+
 def packaged_model() -> InstalledModel | None:
     """SmolLM2 where its package is installed anyway, found without importing it. None if it is not there.
 
@@ -138,7 +147,7 @@ class ModelStore:
         if packaged is not None:
             models.setdefault(packaged.name, packaged)
         for adapter in packaged_adapters().values():
-            if adapter.base in models:
+            if base_of(adapter).name in models:
                 source = f"with Toolscout, over {adapter.base}"
                 models[adapter.name] = InstalledModel(adapter.name, adapter.path, adapter.sha256, adapter.size, source)
         return sorted(models.values(), key=lambda m: (-m.rank, m.name))
@@ -151,9 +160,14 @@ class ModelStore:
         path = Path(name).expanduser()
         if path.suffix == ".gguf" and path.is_file():
             return InstalledModel(path.stem, path, "", path.stat().st_size, "file")
-        if name in KNOWN or name in packaged_adapters():
+        if name in packaged_adapters():
+            base = packaged_adapters()[name].base
+            raise NotFound(
+                f"{name} needs its base {base}, which is not installed.", f"Run: toolscout model pull {name}"
+            )
+        if name in KNOWN:
             raise NotFound(f"The model {name} is not installed.", f"Run: toolscout model pull {name}")
-        raise NotFound(f"There is no model named {name}.", f"Known: {', '.join(KNOWN)}; see: toolscout model list")
+        raise NotFound(f"There is no model named {name}.", f"Known: {_known_names()}; see: toolscout model list")
 
     def resolve(self) -> InstalledModel | None:
         """The model to use: the one ``settings.model`` names, else the best installed known one, else None.
@@ -167,11 +181,15 @@ class ModelStore:
     def pull(self, source: str, *, sha256: str = "", progress: Progress | None = None) -> InstalledModel:
         """Fetch a known model by name, or a file by ``hf:OWNER/REPO/FILE.gguf`` or URL; goes on where it stopped.
 
+        Of an adapter that comes with Toolscout the base is fetched, if it is not there.
+
         :raises NotAllowed: the hash is not the expected one (the file is deleted).
         :raises ModelError: it cannot be fetched.
         """
         if source in packaged_adapters():
-            self._pull_known(KNOWN[packaged_adapters()[source].base], progress)
+            base = base_of(packaged_adapters()[source])
+            if all(model.name != base.name for model in self.installed()):
+                self._pull_known(base, progress)
             return self.get(source)
         if source in KNOWN:
             return self._pull_known(KNOWN[source], progress)
@@ -179,7 +197,7 @@ class ModelStore:
         if urlsplit(url).scheme not in ("http", "https"):
             raise BadInput(
                 f"{source} is neither a known model nor a URL nor a hub id.",
-                f"Known: {', '.join(KNOWN)}; a hub id looks like hf:OWNER/REPO/FILE.gguf",
+                f"Known: {_known_names()}; a hub id looks like hf:OWNER/REPO/FILE.gguf",
             )
         name = Path(urlsplit(url).path).name
         if not name.endswith(".gguf"):
@@ -289,6 +307,10 @@ class ModelStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock"):
             yield
+
+
+def _known_names() -> str:
+    return ", ".join([*KNOWN, *packaged_adapters()])
 
 
 def hub_url(source: str) -> str:

@@ -264,6 +264,42 @@ async def test_an_option_needs_a_trace_in_the_request(option: dict[str, Any], ke
 
 
 @pytest.mark.parametrize(
+    ("written", "given"),
+    [
+        (" cats", "cats"),
+        ("wild cats  ", "wild cats"),
+        ("\tcats\u00a0", "cats"),
+        ("cats", "cats"),
+        ("  cats\n  wild\n", "  cats\n  wild\n"),
+        (" wild ones", " wild ones"),
+    ],
+)
+async def test_blanks_around_a_text_are_cut_off_unless_they_may_be_meant(written: str, given: str) -> None:
+    assert await filled('Look for cats, wild cats or " wild ones"', query=written) == {"query": given}
+
+
+async def test_blanks_stay_where_the_schema_wants_them() -> None:
+    spec = tool(
+        "join",
+        ["lead", "parts"],
+        lead={"type": "string", "enum": [" - ", "* "]},
+        parts={"type": "array", "items": {"type": "object", "properties": {"name": TEXT}}},
+        code={"type": "string", "minLength": 4},
+        glue=TEXT,
+    )
+    task = "Join alpha and beta with dashes, code one, glue ,"
+    given = {"lead": " - ", "parts": [{"name": " alpha"}, {"name": "beta "}], "code": " one", "glue": ", "}
+    bare = {"lead": " - ", "parts": [{"name": "alpha"}, {"name": "beta"}], "code": " one", "glue": ", "}
+    assert await filled(task, spec=spec, **given) == bare
+
+
+async def test_blanks_are_cut_off_what_was_asked_for_again() -> None:
+    model = Scripted('get_weather_forecast",', ' {"days": 3}}', ' " Oslo"}', prefills=True)
+    answer = await suggest(model, "Oslo weather for 3 days", FORECAST)
+    assert answer.calls[0].ready and answer.calls[0].arguments == {"days": 3, "city": "Oslo"}
+
+
+@pytest.mark.parametrize(
     "echo", ["string: What to look for", "What to look for in the pages", "query", "string (uri): the page"]
 )
 async def test_what_the_prompt_says_is_no_value(echo: str) -> None:

@@ -52,7 +52,8 @@ def add(
 def list_models(as_json: AsJson = False) -> None:
     """List the models that are installed and those that can be pulled."""
     from toolscout.errors import ToolscoutError
-    from toolscout.server.models import KNOWN, ModelStore
+    from toolscout.server.adapters import packaged_adapters
+    from toolscout.server.models import KNOWN, ModelStore, base_of
 
     settings = load_settings()
     store = ModelStore(settings)
@@ -62,10 +63,13 @@ def list_models(as_json: AsJson = False) -> None:
     except ToolscoutError:
         chosen = None
     rows: list[dict[str, Any]] = []
-    for name in dict.fromkeys([*installed, *KNOWN]):
-        have, known = installed.get(name), KNOWN.get(name)
+    adapters = packaged_adapters()
+    for name in dict.fromkeys([*installed, *adapters, *KNOWN]):
+        have, known, adapter = installed.get(name), KNOWN.get(name), adapters.get(name)
+        known = base_of(adapter) if adapter else known
         used = not settings.model_url and chosen is not None and chosen.name == name
-        size = have.size if have else known.size if known else 0
+        size = have.size if have else adapter.size if adapter else known.size if known else 0
+        about = f"{adapter.title}, over {adapter.base}" if adapter else known.title if known else ""
         rows.append(
             {
                 "name": name,
@@ -73,7 +77,7 @@ def list_models(as_json: AsJson = False) -> None:
                 "used": used,
                 "bytes": size,
                 "licence": known.licence if known else None,
-                "about": known.title if known else str(have.path) if have else "",
+                "about": about or (str(have.path) if have else ""),
                 "source": have.source if have else None,
             }
         )
