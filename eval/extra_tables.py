@@ -32,7 +32,13 @@ def refusal_tables(report: JsonObject) -> list[Parts]:
             for key, part in report["calibration"].items()
         ],
     )
-    return [shown, calibration]
+    splits = report["by_split"]
+    by_split: Parts = (
+        "Refused, right or wrong, by split",
+        ["", "n", "refused"],
+        [[name, str(part["n"]), _share(part["refused"])] for name, part in splits.items()],
+    )
+    return [shown, calibration, *([by_split] if len(splits) > 1 else [])]
 
 
 _OUTCOMES = {"answerable": "some tool of the pool serves it", "served": "an offered tool serves it"}

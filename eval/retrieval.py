@@ -265,7 +265,8 @@ def score(asked: Sequence[Asked], *, pool: int, threshold: float | None, index_s
 
 
 def more_numbers(asked: Sequence[Asked], threshold: float | None) -> JsonObject:
-    """``refusal`` (`refusal.refusal_report`) and ``dynamic_k`` (`lengths.length_report`)."""
+    """``refusal`` (`refusal.refusal_report`, and the share refused of each split, with gold or without) and
+    ``dynamic_k`` (`lengths.length_report`)."""
     answerable = [a for a in asked if a.row.gold]
     served = [not a.row.relevant_ids().isdisjoint(a.given) for a in answerable]
     return {
@@ -274,7 +275,13 @@ def more_numbers(asked: Sequence[Asked], threshold: float | None) -> JsonObject:
             [a.probability for a in asked if not a.row.gold],
             threshold,
             served,
-        ),
+        )
+        | {
+            "by_split": {
+                name: {"n": len(rows), "refused": _rounded(share(a.no_match for a in rows))}
+                for name, rows in grouped(asked, lambda a: split_of(a.row)).items()
+            }
+        },
         "dynamic_k": length_report(
             [Lengths(a.judged(), len(a.given), a.dynamic_tokens, a.fixed_tokens, a.no_match) for a in answerable]
         ),

@@ -27,7 +27,7 @@ def write_card(path: Path, identity: JsonObject, result: JsonObject, command: st
     parts.append(f"| encoder of the negatives | | `{identity['miner']}` |")
     parts += ["\nDev files measured and guarded only: no training row is made of them.\n", _table(result["rows"])]
     parts += ["\n## Settings\n", _table({**options["rows"], **{k: v for k, v in options.items() if k != "rows"}})]
-    run = {k: result[k] for k in ("steps", "device", "seconds", "seconds_a_step") if k in result}
+    run = {k: result[k] for k in ("steps", "device", "precision", "seconds", "seconds_a_step") if k in result}
     parts += ["\n## Run\n", _table(run | {"loss": result.get("loss")})]
     if "dev" in result:
         parts += ["\n## Recall on dev\n", "The encoder alone (PyTorch, full pool, no words, no fusion).\n"]

@@ -28,7 +28,8 @@ def make_loss(model: Any, *, scale: float) -> Any:
             size = len(queries)
             right = torch.arange(size, device=documents.device)
             same = same_documents(columns[1:], size)
-            scores = scale * queries @ documents.T
+            with torch.autocast(documents.device.type, enabled=False):  # cosines in half precision are too coarse
+                scores = scale * queries @ documents.T
             return cross_entropy(scores.masked_fill(same, -1e4), right)
 
     return Contrastive()
@@ -65,5 +66,5 @@ def embed(model: Any, features: dict[str, Any]) -> Any:
             key: value[rows, :width] if torch.is_tensor(value) and value.shape == mask.shape else value
             for key, value in features.items()
         }
-        vectors.append(normalize(model(part)["sentence_embedding"], dim=1))
+        vectors.append(normalize(model(part)["sentence_embedding"].float(), dim=1))
     return torch.cat(vectors)[torch.argsort(order)]

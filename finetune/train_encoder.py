@@ -49,6 +49,7 @@ from toolscout.finetune.pairs import (
     read_pool,
     split_off,
 )
+from toolscout.finetune.precision import bfloat16_pays
 from toolscout.finetune.recall import dense_recall
 from toolscout.finetune.rows import RowOptions, TrainingRow, build_rows, row_texts
 from toolscout.index.asset import CARD, file_sha256
@@ -320,6 +321,7 @@ def _train(run: _Run) -> JsonObject:
         trainer.train(resume_from_checkpoint=str(last) if last else None)
     done = int(trainer.state.global_step)
     result: JsonObject = {"finished": done >= total, "steps": done, "of": total, "device": device}
+    result["precision"] = "bfloat16" if trainer.args.bf16 else "float32"
     if done < total:
         run.say(f"stopped at step {done} of {total}; the same command goes on")
         return result
@@ -388,7 +390,7 @@ def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> tuple[Any, A
         learning_rate=options.rate,
         lr_scheduler_type="linear",
         warmup_steps=int(options.warmup * total),
-        bf16=gpu and torch.cuda.is_bf16_supported(),
+        bf16=bfloat16_pays(),
         use_cpu=not gpu,
         seed=options.rows.seed,
         save_strategy="steps",

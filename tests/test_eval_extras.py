@@ -332,6 +332,11 @@ def test_everything_in_one_run(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     result = json.loads((tmp_path / "out.json").read_text("utf-8"))
     assert {"refusal", "dynamic_k", "by_language", "structured", "ablation"} <= set(result)
+    by_split = result["refusal"]["by_split"]
+    assert (
+        sum(part["n"] for part in by_split.values())
+        == result["refusal"]["answerable"] + result["refusal"]["unanswerable"]
+    )
     # a structured request without a server is the plain query
     assert result["structured"]["forms"]["structured"]["strict"] == result["structured"]["forms"]["plain"]["strict"]
     assert result["structured"]["forms"]["plain"]["strict"] == result["strict"]

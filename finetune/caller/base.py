@@ -20,17 +20,6 @@ def require_training(*more: str) -> None:
         raise ModelError(f"Training needs {', '.join(missing)}.", "Install it with `pip install 'toolscout[train]'`.")
 
 
-def bfloat16_pays() -> bool:
-    """Whether this machine multiplies in bfloat16 faster than in float32: most GPUs, CPUs with AVX512-BF16 or AMX."""
-    import torch
-
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
-    # Private, and missing in some versions; without it training is only slower.
-    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return any(ask() for ask in asked if ask)
-
-
 def prepare_base(gguf: Path, out: Path) -> Path:
     """A trainable checkpoint of a GGUF file's weights (dequantised) and tokenizer in ``out``; kept if it is there.
 

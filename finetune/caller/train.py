@@ -28,12 +28,13 @@ from typing import Any
 
 from toolscout.errors import BadInput, StorageError
 from toolscout.finetune.caller.attention import register
-from toolscout.finetune.caller.base import bfloat16_pays, load_base, require_training
+from toolscout.finetune.caller.base import load_base, require_training
 from toolscout.finetune.caller.card import write_card
 from toolscout.finetune.caller.collate import collate
 from toolscout.finetune.caller.presets import CallerOptions
 from toolscout.finetune.caller.tokens import IGNORED, Pack, by_length, length_stats, make_packs, tokenize
 from toolscout.finetune.model import model_hash
+from toolscout.finetune.precision import bfloat16_pays
 from toolscout.index.asset import file_sha256
 from toolscout.jsonl import read_records
 from toolscout.records import JsonObject
