@@ -65,7 +65,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
     folders = [f for f in LORA.split(":") if f] * 2
     words = [f"base={BASE}", "--adapter", f"one={folders[0]}", "--adapter", f"two={folders[1]}"]
     words += ["--python", PYTHON, "--port", "0", "--context", "4096", "--dtype", "float32", "--threads", "1"]
-    words += ["--cache-gib", "1", "--json", "--verbose"]
+    words += ["--cache-gib", "1", "--wait", "3600", "--json", "--verbose"]
     home = tmp_path_factory.mktemp("home")
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -22,7 +22,9 @@ from toolscout.finetune.caller.export import permuted, served_as, write_gguf_ada
 from toolscout.finetune.caller.presets import CallerOptions, preset
 from toolscout.finetune.caller.tokens import IGNORED, chat_text, make_packs, tokenize
 from toolscout.finetune.caller.train import CallerRunning, train_caller
+from toolscout.index.asset import file_sha256
 from toolscout.jsonl import write_records
+from toolscout.server.adapters import packaged_adapters
 from toolscout.server.backends import make_backend
 from toolscout.server.backends.gguf import GgufBackend
 from toolscout.server.backends.tuning import Tuning, read_tuning
@@ -258,6 +260,21 @@ def test_llama_cpp_writes_what_pytorch_writes(
         write_gguf_merged(adapter, base, base_gguf, tmp_path / "small.gguf", served_as(adapter), "Q4_K")
     small = write_gguf_merged(adapter, base, base_gguf, tmp_path / "small.gguf", served_as(adapter), "Q8_0")
     assert small.stat().st_size < whole.stat().st_size and len(served(GgufBackend(small, threads=1), row, 4)) > 0
+
+
+def test_an_exported_adapter_can_be_packaged(run: Path, base: Path, tmp_path: Path) -> None:
+    place = tmp_path / "tiny-calls"
+    said = served_as(run / "adapter", base="smollm2-135m", title="Tiny, tuned", rank=1.5)
+    write_gguf_adapter(run / "adapter", base, place / "caller.gguf", said)
+    (adapter,) = packaged_adapters(tmp_path).values()
+    assert (adapter.name, adapter.base, adapter.title, adapter.rank) == (
+        "tiny-calls",
+        "smollm2-135m",
+        "Tiny, tuned",
+        1.5,
+    )
+    assert adapter.sha256 == file_sha256(adapter.path)
+    assert {p.name for p in place.iterdir()} == {"caller.gguf", "caller.json"}
 
 
 def test_a_merged_checkpoint_writes_the_same(run: Path, base: Path, rows: list[CallRow], tmp_path: Path) -> None:

@@ -54,12 +54,14 @@ def asked(query: str) -> list[dict[str, str]]:
 
 
 def small_rows(*, doubt: bool = False) -> list[CallRow]:
-    """Requests for a tool without parameters. With ``doubt`` each is once answered with it, and once with none."""
+    """Requests for a tool without parameters. With ``doubt`` each is answered with it twice, and with none thrice: a
+    model that learns this is wrong when it is greedy, and right often enough to be rewarded."""
     out = []
     for group, one in enumerate([*KEPT, *HELD]):
         for i in range(4):
             query = "again " * i + "please"
-            for text in (answer(one.name), answer("none")) if doubt else (answer(one.name),):
+            right, wrong = answer(one.name), answer("none")
+            for text in (right, wrong, right, wrong, wrong) if doubt else (right,):
                 out.append(
                     row(
                         text, gold=one.tool_id, id=f"{group}-{i}-{len(text)}", group=group, query=query,
@@ -92,9 +94,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tuned(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An adapter that wavers between the right call and none."""
+    """An adapter that wavers between the right call and none, and leans to none."""
     folder = tmp_path_factory.mktemp("tuned")
-    write_records(folder / "rows.jsonl", small_rows(doubt=True) * 40)
+    write_records(folder / "rows.jsonl", small_rows(doubt=True) * 16)
     options = CallerOptions(rank=8, alpha=16, rate=1e-2, warmup=0.05, batch=1, accumulate=1, share=True)
     train_caller(folder / "rows.jsonl", base, folder / "run", options, CallerRunning(threads=1))
     return folder / "run" / "adapter"

@@ -86,11 +86,11 @@ def permuted(rows: Floats, heads: int) -> Floats:
 
 
 def write_gguf_adapter(adapter: Path, base: Path, out: Path, served: JsonObject) -> Path:
-    """The adapter as a GGUF file in float16. ``served`` goes into the JSON beside it."""
+    """The adapter as a GGUF file in float16. ``served`` and the file's hash go into the JSON beside it."""
     import gguf
 
     pairs, alpha, architecture = adapter_pairs(adapter, base)
-    part = out.with_name(out.name + ".part")
+    part = _part(out)
     writer = gguf.GGUFWriter(part, architecture)
     writer.add_string("general.type", "adapter")
     writer.add_string("general.name", out.stem)
@@ -101,7 +101,7 @@ def write_gguf_adapter(adapter: Path, base: Path, out: Path, served: JsonObject)
         writer.add_tensor(f"{pair.name}.lora_b", pair.b.astype(np.float16))
     _finish(writer)
     part.replace(out)
-    _beside(out, served)
+    _beside(out, {**served, "sha256": file_sha256(out)})
     return out
 
 
@@ -118,7 +118,7 @@ def write_gguf_merged(
     pairs, alpha, architecture = adapter_pairs(adapter, base)
     deltas = {pair.name: pair for pair in pairs}
     reader = gguf.GGUFReader(gguf_base)
-    part = out.with_name(out.name + ".part")
+    part = _part(out)
     writer = gguf.GGUFWriter(part, architecture)
     for name, value, types in _fields(reader):
         sub = types[-1] if len(types) > 1 else None
@@ -157,13 +157,20 @@ def write_merged(adapter: Path, base: Path, out: Path) -> Path:
     return out
 
 
-def served_as(adapter: Path, *, base: str = "", base_gguf: Path | None = None) -> JsonObject:
-    """How the model wants to be asked, and on which base an adapter sits (a name for ``toolscout model pull``)."""
+def served_as(
+    adapter: Path, *, base: str = "", base_gguf: Path | None = None, title: str = "", rank: float = 0.0
+) -> JsonObject:
+    """How the model wants to be asked, and on which base an adapter sits (a name for ``toolscout model pull``).
+
+    ``title`` and ``rank`` are for an adapter that comes with Toolscout (:mod:`toolscout.server.adapters`).
+    """
     out: JsonObject = dict(json.loads((adapter / "prompt.json").read_text("utf-8")))
     if base:
         out["base"] = base
     if base_gguf is not None:
         out["base_sha256"] = file_sha256(base_gguf)
+    if title:
+        out |= {"title": title, "rank": rank}
     return out
 
 
@@ -179,10 +186,16 @@ def _quantised(values: Floats, asked: str, own: str) -> tuple[Any, Any]:
     try:
         written = gguf.GGMLQuantizationType[asked or own]
         return gguf.quantize(values, written), written
-    except (KeyError, NotImplementedError):  # the k-quants can be read, not written
+    except (KeyError, NotImplementedError, gguf.quants.QuantError):  # the k-quants can be read, not written
         if asked:
             raise BadInput(f"Tensors of type {asked!r} cannot be written.", "Known: Q8_0, Q5_1, Q4_1, F16.") from None
         return gguf.quantize(values, gguf.GGMLQuantizationType.Q8_0), gguf.GGMLQuantizationType.Q8_0
+
+
+def _part(out: Path) -> Path:
+    """Where a file is written until it is whole."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out.with_name(out.name + ".part")
 
 
 def _finish(writer: Any) -> None:

@@ -108,6 +108,7 @@ def _train(
         torch.set_num_threads(running.threads)
     gpu = torch.cuda.is_available()
     state = PartialState(cpu=not gpu)
+    # Not on CPUs, though it may be faster: what is learned from and measured are small differences of probability.
     bf16 = gpu and torch.cuda.is_bf16_supported()
     model, tokenizer = load_adapted(base, adapter, bf16=bf16, share=options.share)
     model.to(state.device)

@@ -298,6 +298,12 @@ def caller_export(
     gguf_adapter: Annotated[
         Path | None, typer.Option(help="Write the adapter for llama.cpp here.", show_default=False)
     ] = None,
+    title: Annotated[
+        str, typer.Option(help="What `toolscout model list` says of an adapter that comes with Toolscout.")
+    ] = "",
+    preference: Annotated[
+        float, typer.Option(min=0, help="With --title: the model of the highest is used; the known bases have 1, 2, 3.")
+    ] = 1.5,
     gguf: Annotated[
         Path | None, typer.Option(help="Write base and adapter in one GGUF file here.", show_default=False)
     ] = None,
@@ -312,7 +318,7 @@ def caller_export(
     if gguf_adapter is None and gguf is None and merged is None:
         raise BadInput("There is nothing to write.", "Give --gguf-adapter, --gguf or --merged.")
     if gguf_adapter is not None:
-        served = export.served_as(adapter, base=base_name, base_gguf=base_gguf)
+        served = export.served_as(adapter, base=base_name, base_gguf=base_gguf, title=title, rank=preference)
         say(f"{export.write_gguf_adapter(adapter, base, gguf_adapter, served)}")
     if gguf is not None:
         if base_gguf is None:
