@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolscout.crawler.state import State
+from toolscout.index.guard.entry import examined
 from toolscout.jsonl import write_records
 from toolscout.records import Server, ServerState, Source, Tool
 
@@ -66,16 +67,16 @@ def _rank(server: Server) -> tuple[Any, ...]:
 def export_files(state: State, folder: Path) -> Export:
     """Write ``servers.jsonl.gz`` and ``tools.jsonl.gz`` (DESIGN's contract) into a folder, each atomically.
 
-    Equal states give equal bytes. Raises StorageError.
+    Equal states give equal bytes. The tools are scanned: suspicious ones are marked, and no training shows them.
+    Raises StorageError.
     """
     done = Export()
     kept = list(entities(state))
     done.merged = sum(len(copies) for _, copies in kept)
     done.unavailable = sum(server.state is ServerState.UNAVAILABLE for server, _ in kept)
     done.servers = write_records(folder / "servers.jsonl.gz", (server for server, _ in kept))
-    done.tools = write_records(
-        folder / "tools.jsonl.gz", (t for server, _ in kept for t in state.tools(server.server_id))
-    )
+    examined_tools = (t for server, _ in kept for t in examined(server, state.tools(server.server_id)))
+    done.tools = write_records(folder / "tools.jsonl.gz", examined_tools)
     return done
 
 

@@ -268,6 +268,8 @@ class _Build:
             golds = np.array([g for _, g in pairs], dtype=np.uint64)
         order = np.argsort(ids)
         rows = lookup(ids[order], order, golds)
+        # An exemplar that calls a tool which may not be found (quarantined, gone) is not shown with its other tools.
+        rows = np.where(np.isin(links, links[rows < 0]), -1, rows)
         draft.blobs("exemplar.records", records)
         draft.arrays(
             {

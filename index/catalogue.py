@@ -126,7 +126,8 @@ class Catalogue:
         New tools keep the review that their record carries, except that ``trust=False`` makes an approved one pending,
         and so does a finding of the scanner; a changed tool with one is not accepted by ``accept_changes`` either.
         The review of a known tool changes only here: approved becomes changed when the fingerprint is another one, and
-        back when the accepted fingerprint returns or ``accept_changes`` is set. Pending and blocked tools stay so.
+        back when the accepted fingerprint returns or ``accept_changes`` is set. Pending and blocked tools stay so; so
+        does the verdict on a tool that the server leaves out for a while.
         ``first_seen`` keeps the earliest moment known, ``changed_at`` is the last change of the fingerprint.
 
         Raises:
@@ -265,7 +266,13 @@ class Catalogue:
         return self._paged(reading.tool_key_page, lambda key: key.tool_id)
 
     def set_review(self, tool_ids: Iterable[str], review: Review) -> int:
-        """Set the guard's verdict; all or nothing. Approval accepts the tool as it is now.
+        """The same verdict on several tools: see `set_reviews`."""
+        return self.set_reviews(dict.fromkeys(tool_ids, review))
+
+    def set_reviews(self, verdicts: Mapping[str, Review], *, source: str = "person") -> int:
+        """Set the guard's verdicts by tool id, as one batch that `undo_reviews` takes back; all or nothing.
+
+        Approval accepts the tool as it is now.
 
         Returns:
             How many tools had another review before.
@@ -273,15 +280,44 @@ class Catalogue:
         Raises:
             NotFound: one of the ids does not exist; nothing was changed.
         """
-        from toolscout.index import writing
+        from toolscout.index import reviews, writing
 
         with self._database.writing() as connection:
-            changed, missing = writing.set_review(connection, [plain(t) for t in tool_ids], Review(review))
+            changed, missing = reviews.judge(connection, {plain(t): v for t, v in verdicts.items()}, source)
             if missing:
                 raise NotFound(f"There is no tool {', '.join(missing[:3])} in the catalogue.", "See `toolscout list`.")
             if changed:
                 writing.bump(connection)
         return changed
+
+    def undo_reviews(self) -> tuple[list[str], list[str]]:
+        """Take back the last batch of verdicts that still stands.
+
+        Returns:
+            Ids of the tools that are as they were before, and of those left alone: changed, gone or judged again since.
+        """
+        from toolscout.index import reviews, writing
+
+        with self._database.writing() as connection:
+            restored, left = reviews.undo(connection)
+            if restored:
+                writing.bump(connection)
+        return restored, left
+
+    def accepted_versions(self, tool_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """By tool id what was accepted of tools that are not that any more: `toolscout.index.reviews.SHOWN`."""
+        from toolscout.index import reviews
+
+        with self._database.reading() as connection:
+            found = reviews.pins(connection, [plain(tool_id) for tool_id in tool_ids])
+        return {tool_id: pin["record"] for tool_id, pin in found.items() if pin["record"] is not None}
+
+    def review_log(self, limit: int = 100) -> list[dict[str, Any]]:
+        """The newest verdicts, newest first: at, source, tool_id, fingerprint, before, after, undone."""
+        from toolscout.index import reviews
+
+        with self._database.reading() as connection:
+            return reviews.log(connection, limit)
 
     # --- exemplars and trajectories ----------------------------------------------------------------------------------
 

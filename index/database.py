@@ -20,7 +20,7 @@ from toolscout.errors import StorageError
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-SCHEMAS = ("0001",)
+SCHEMAS = ("0001", "0002")
 """Every schema version this code can bring up to date, oldest first; the last one is current."""
 
 BUSY_SECONDS = 60

@@ -162,6 +162,38 @@ class CallLogRow(SQLModel, table=True):
     ms: float
 
 
+class PinRow(SQLModel, table=True):
+    """What was accepted of a tool that has changed since or that its server no longer lists; it outlives the tool, so
+    that leaving a tool out once and listing it again, changed, is seen as a change."""
+
+    __tablename__ = "pin"
+
+    tool_id: str = _key()
+    server_id: str = Field(sa_column=Column(_ordered(), nullable=False, index=True))
+    accepted: str | None = _text()
+    record: dict[str, Any] | None = _json(nullable=True)
+    """The accepted version's fields, as `toolscout.index.reviews.SHOWN` names them."""
+    gone: str | None = _text()
+    """The review that the tool had when its server left it out; NULL while it is listed."""
+
+
+class ReviewLogRow(SQLModel, table=True):
+    """One verdict on one tool; those that were given together share ``batch``."""
+
+    __tablename__ = "review_log"
+
+    id: int | None = Field(default=None, primary_key=True)
+    batch: int = Field(index=True)
+    at: str = _text(nullable=False)
+    source: str = _text(nullable=False)
+    tool_id: str = _text(nullable=False)
+    fingerprint: str = _text(nullable=False)
+    before: str = _text(nullable=False)
+    accepted_before: str | None = _text()
+    after: str = _text(nullable=False)
+    undone: int = 0
+
+
 class MetaRow(SQLModel, table=True):
     """Named counters; ``revision`` grows with every committed change of what can be found."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from toolscout.errors import BadInput
 from toolscout.index.database import rows_of
+from toolscout.index.guard.finding import held
 from toolscout.index.reading import (
     CALL_LOG,
     EXEMPLAR,
@@ -24,22 +23,15 @@ from toolscout.index.reading import (
     VECTOR,
     entity_keys,
 )
+from toolscout.index.reviews import forget, pins, remember, remember_gone
 from toolscout.index.rows import exemplar_row, plain, server_row, tool_row, trajectory_row
+from toolscout.index.statements import chunks, inserting, now, upsert
 from toolscout.jsonl import well_formed
 from toolscout.records import Call, Review, Server, ServerState, Tool, Trajectory
 
 if TYPE_CHECKING:
     from toolscout.index.catalogue import Change, Merged
     from toolscout.index.guard.entry import Examination
-
-T = TypeVar("T")
-
-_CHUNK = 500
-
-
-def now() -> str:
-    """This moment, ISO 8601 in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def bump(connection: Connection) -> None:
@@ -136,33 +128,52 @@ def put_tools(
     for chunk in chunks(list(by_id)):
         found = rows_of(connection.execute(select(TOOL).where(TOOL.c.tool_id.in_(chunk))))
         known = {row["tool_id"]: row for row in found}
-        rows = []
+        pinned = pins(connection, [tool_id for tool_id in chunk if tool_id not in known])
+        rows, outdated = [], []
         for tool_id in chunk:
             row, old = by_id[tool_id], known.get(tool_id)
             if guards is not None and (old is None or any(old[k] != row[k] for k in ("fingerprint", "title"))):
                 row["findings"] = guards.findings(tool_id, row["findings"])
             if old is None:
-                new = _new_tool(row, moment, trust)
+                new = _new_tool(row, moment, trust, accept_changes, pinned.get(tool_id))
                 change.added.append(tool_id)
             else:
                 new = _known_tool(row, old, moment, accept_changes)
+                if old["review"] == Review.APPROVED and new["fingerprint"] != old["fingerprint"]:
+                    outdated.append(old)
                 differs = any(new[k] != old[k] for k in new if k not in ("review", "accepted"))
                 (change.changed if differs else change.unchanged).append(tool_id)
                 if new == old:
                     continue
             rows.append(new)
         if rows:
+            remember(connection, outdated)
             upsert(connection, TOOL, rows)
             written = True
     return written
 
 
-def _new_tool(row: dict[str, Any], moment: str, trust: bool) -> dict[str, Any]:
-    review = row["review"]
+def _new_tool(
+    row: dict[str, Any], moment: str, trust: bool, accept_changes: bool, pin: dict[str, Any] | None
+) -> dict[str, Any]:
+    """``pin``: what is remembered of a tool of this name that the server had and left out for a while."""
+    review, accepted = row["review"], None
     if review == Review.APPROVED and (not trust or held(row["findings"])):
         review = Review.PENDING
-    accepted = row["fingerprint"] if review == Review.APPROVED else None
+    if pin is not None and review != Review.BLOCKED:
+        review, accepted = _returned(row, review, pin, accept_changes), pin["accepted"]
+    if review == Review.APPROVED:
+        accepted = row["fingerprint"]
     return row | {"review": str(review), "accepted": accepted, "first_seen": row["first_seen"] or moment}
+
+
+def _returned(row: dict[str, Any], review: str, pin: dict[str, Any], accept_changes: bool) -> str:
+    """The review of a tool that its server left out and lists again: as if it had been there all the while."""
+    if pin["gone"] in (Review.BLOCKED, Review.PENDING):
+        return str(pin["gone"])
+    if row["fingerprint"] == pin["accepted"]:
+        return str(Review.APPROVED)
+    return review if accept_changes and review == Review.APPROVED else str(Review.CHANGED)
 
 
 def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_changes: bool) -> dict[str, Any]:
@@ -186,11 +197,6 @@ def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_ch
         "changed_at": changed_at,
         "findings": findings,
     }
-
-
-def held(findings: Iterable[dict[str, Any]]) -> bool:
-    """Whether what the scanner found keeps a tool from being used before a person has looked."""
-    return any(f.get("severity") in ("warn", "block") for f in findings)
 
 
 class _Guards:
@@ -219,6 +225,7 @@ def remove_missing(connection: Connection, server_id: str, kept: Collection[str]
     """Remove a server's tools that are not in ``kept``; returns their ids."""
     there = connection.execute(select(TOOL.c.tool_id).where(TOOL.c.server_id == server_id)).scalars()
     gone = sorted(set(there) - set(kept))
+    remember_gone(connection, gone)
     for chunk in chunks(gone):
         connection.execute(delete(TOOL).where(TOOL.c.tool_id.in_(chunk)))
     return gone
@@ -227,6 +234,7 @@ def remove_missing(connection: Connection, server_id: str, kept: Collection[str]
 def remove_server(connection: Connection, server_id: str) -> int | None:
     """Remove a server with its tools; how many tools went, or None if there is no such server."""
     tools = connection.execute(select(func.count()).where(TOOL.c.server_id == server_id)).scalar_one()
+    forget(connection, server_id)
     gone = connection.execute(delete(SERVER).where(SERVER.c.server_id == server_id)).rowcount
     return int(tools) if gone else None
 
@@ -291,22 +299,6 @@ def set_state(connection: Connection, server_id: str, state: ServerState) -> boo
     return True
 
 
-def set_review(connection: Connection, tool_ids: Sequence[str], review: Review) -> tuple[int, list[str]]:
-    """Set the review of tools; how many it changed, and the ids that do not exist."""
-    changed, missing = 0, []
-    values: dict[str, Any] = {"review": str(review)}
-    if review is Review.APPROVED:
-        values["accepted"] = TOOL.c.fingerprint
-    for chunk in chunks(list(dict.fromkeys(tool_ids))):
-        found = connection.execute(select(TOOL.c.tool_id, TOOL.c.review).where(TOOL.c.tool_id.in_(chunk)))
-        before = {row.tool_id: row.review for row in found}
-        missing += [tool_id for tool_id in chunk if tool_id not in before]
-        ids = [tool_id for tool_id, old in before.items() if old != review]
-        connection.execute(update(TOOL).where(TOOL.c.tool_id.in_(ids)).values(values))
-        changed += len(ids)
-    return changed, missing
-
-
 def put_exemplars(connection: Connection, calls: Iterable[Call]) -> int:
     """Insert or update exemplars; how many are new or changed."""
     by_id = {row["id"]: row for row in map(exemplar_row, calls)}
@@ -347,7 +339,7 @@ def put_vectors(connection: Connection, encoder: str, vectors: Mapping[str, NDAr
             raise BadInput(f"A vector of shape {vector.shape} cannot be cached; one dimension is expected.")
         rows.append({"encoder": encoder, "content_hash": key, "data": vector.tobytes()})
     for chunk in chunks(rows):
-        connection.execute(_insert(connection, VECTOR).on_conflict_do_nothing(), chunk)
+        connection.execute(inserting(connection, VECTOR).on_conflict_do_nothing(), chunk)
 
 
 def prune_vectors(connection: Connection, encoder: str, keep: Collection[str]) -> int:
@@ -365,21 +357,3 @@ def log_calls(connection: Connection, entries: Sequence[dict[str, Any]], keep: i
     connection.execute(insert(CALL_LOG), list(entries))
     newest = connection.execute(select(func.max(CALL_LOG.c.id))).scalar_one()
     connection.execute(delete(CALL_LOG).where(CALL_LOG.c.id <= newest - keep))
-
-
-def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    """Insert rows, replacing those with the same primary key."""
-    statement = _insert(connection, table)
-    keys = [column.name for column in table.primary_key]
-    replaced = {name: statement.excluded[name] for name in rows[0] if name not in keys}
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=replaced), rows)
-
-
-def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items in parts that one statement can carry."""
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]
-
-
-def _insert(connection: Connection, table: Table) -> Any:
-    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)

@@ -18,7 +18,9 @@ from toolscout.commands import (
     importing,
     listing,
     models,
+    reviewing,
     servers,
+    synthesis,
     training,
     training_caller,
     use,
@@ -73,7 +75,7 @@ for _name, _command, _short in (
     ("remove", servers.remove, "Remove servers."),
     ("list", servers.list_servers, "List the configured servers."),
     ("refresh", listing.refresh, "List servers' tools again."),
-    ("review", listing.review, "Approve or block tools."),
+    ("review", reviewing.review, "Approve or block tools."),
     ("doctor", health.doctor, "Check everything, say what to do."),
     ("find", use.find, "Find tools for what you want to do."),
     ("suggest", use.suggest, "Write the call for a task."),
@@ -84,6 +86,7 @@ for _name, _command, _short in (
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(catalog.index_app, name="index")
 app.add_typer(models.app, name="model")
+app.add_typer(synthesis.app, name="synth")
 training.app.registered_commands += training_caller.app.registered_commands
 app.add_typer(training.app, name="train")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from toolscout.index.guard.finding import Finding
+from toolscout.index.guard.finding import Finding, held
 from toolscout.index.guard.scan import scan_server, scan_tool
-from toolscout.records import JsonObject, Server, Tool
+from toolscout.records import JsonObject, Review, Server, Tool
 
 
 class Examination:
@@ -38,3 +38,16 @@ class Examination:
     def of_server(server: Server, names: Iterable[str]) -> list[JsonObject]:
         """What is found of a server's own texts alone; ``names`` are those of its tools."""
         return [finding.to_json() for finding in scan_server(server, list(names))]
+
+
+def examined(server: Server, tools: Sequence[Tool]) -> Iterator[Tool]:
+    """A server's tools with what is found of them, for files that are written without a catalogue: who is suspicious
+    is pending there."""
+    examination = Examination(tools, {server.server_id: server})
+    for tool in tools:
+        found = examination.findings(tool)
+        if not found:
+            yield tool
+            continue
+        waits = tool.review is Review.APPROVED and held(found)
+        yield tool.model_copy(update={"findings": found} | ({"review": Review.PENDING} if waits else {}))

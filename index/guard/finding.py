@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -34,13 +35,23 @@ class Finding:
         return {**asdict(self), "severity": self.severity.value}
 
 
+def held(findings: Iterable[JsonObject]) -> bool:
+    """Whether findings, as they are kept in a record, keep a tool from being used before a person has looked."""
+    return any(f.get("severity") in (Severity.WARN, Severity.BLOCK) for f in findings)
+
+
 def quoted(text: str, start: int = 0, end: int | None = None) -> str:
     """A piece of a text that can be printed anywhere: one line, and every character that hides is written out."""
     end = len(text) if end is None else end
     spare = max(0, EVIDENCE - (end - start)) // 2
     piece = " ".join(text[max(0, start - spare) : end + spare].split(" "))
-    shown = "".join(c if c.isprintable() and not _invisible(c) else _written(c) for c in piece)
+    shown = visible(piece)
     return shown if len(shown) <= EVIDENCE else shown[: EVIDENCE - 1] + "…"
+
+
+def visible(text: str) -> str:
+    """A text with every character that hides or moves others written out; a break or a tab becomes a space."""
+    return "".join(c if c.isprintable() and not _invisible(c) else _written(c) for c in text)
 
 
 def _invisible(c: str) -> bool:
