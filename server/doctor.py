@@ -309,6 +309,8 @@ def _clients(machine: Machine | None) -> Check:
 def _endpoint(settings: Settings) -> Check:
     import httpx
 
+    from toolscout.server.backends.tuning import bare_name
+
     url = settings.model_url.rstrip("/") + "/models"
     headers = {"Authorization": f"Bearer {settings.model_key}"} if settings.model_key else {}
     started = time.perf_counter()
@@ -325,7 +327,7 @@ def _endpoint(settings: Settings) -> Check:
             "model", "fail", f"{url} does not answer as expected: {error}.", "Start it, or check TOOLSCOUT_MODEL_URL."
         )
     seconds = time.perf_counter() - started
-    if settings.model and names and settings.model not in names:
+    if settings.model and names and settings.model not in {*names, *map(bare_name, names)}:
         return Check("model", "fail", f"{url} has no {settings.model}.", f"It has: {', '.join(names[:5])}", seconds)
     return Check(
         "model", "ok", f"{settings.model or (names or ['a model'])[0]} at {settings.model_url}", seconds=seconds

@@ -115,6 +115,7 @@ async def test_damaged_files_are_named(settings: Settings, tmp_path: Path) -> No
         (200, ["qwen"], "qwen", ("ok", "qwen")),
         (200, ["qwen"], "llama", ("fail", "no llama")),
         (401, [], "qwen", ("fail", "401")),
+        (200, ["base@chooses=no", "run@style=compact"], "run", ("ok", "run at")),
     ],
 )
 async def test_a_model_endpoint_is_asked(
