@@ -1,0 +1,82 @@
+"""Invocation: instructions from which no model finds the tool (MCP-Flow, arXiv 2510.24284, 3.3).
+
+Two models are each shown the instruction and three tools, the gold and two random ones, as serving shows them. If both
+miss the gold, the instruction does not tell what is wanted. Where only one model is given, it is asked twice, beside
+other random tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from toolscout.prompt import NONE, labels, render
+from toolscout.records import JsonObject, Tool
+from toolscout.synth.bench import Bench
+from toolscout.synth.chain import Outcome
+from toolscout.synth.drafts import Draft, draw
+from toolscout.synth.parsing import Unreadable, read_object
+from toolscout.synth.writer import NoAnswer, Writer
+
+_TRIES = 200
+
+
+class Invocation:
+    """Drops what both askings get wrong."""
+
+    name = "invocation"
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def decides(self) -> JsonObject:
+        """See `Step`."""
+        s = self.bench.settings
+        return {
+            "models": [self.bench.writer.model, self.bench.judge.model],
+            "distractors": s.distractors,
+            "seed": s.seed,
+            "max_tokens": s.max_tokens,
+        }
+
+    async def work(self, item: Draft) -> Outcome:
+        """See `Step`."""
+        writers = (self.bench.writer, self.bench.judge)
+        right = await asyncio.gather(*(self._finds(item, writer, turn) for turn, writer in enumerate(writers)))
+        if not any(right):
+            return Outcome.drop("no model finds the tool", "", item.text)
+        return Outcome([item.model_copy(update={"scores": {**item.scores, "invocation": float(sum(right))}})])
+
+    async def _finds(self, item: Draft, writer: Writer, turn: int) -> bool:
+        candidates = self._candidates(item, turn)
+        names = labels(candidates)
+        gold = names[[t.tool_id for t in candidates].index(item.tool_id)]
+
+        def read(text: str) -> str:
+            name = str(read_object(text).get("name"))
+            if name not in (*names, NONE):
+                raise Unreadable(f"name: it has to be one of {', '.join([*names, NONE])}.")
+            return name
+
+        form: JsonObject = {
+            "type": "object",
+            "properties": {"name": {"enum": [*names, NONE]}, "arguments": {"type": "object"}},
+            "required": ["name"],
+        }
+        try:
+            return await writer.write(render(item.text, candidates), read, schema=form) == gold
+        except NoAnswer:
+            return False
+
+    def _candidates(self, item: Draft, turn: int) -> list[Tool]:
+        """The gold and random tools that do not the same, in drawn order; always the same for the same draft."""
+        pool = self.bench.pool
+        seed = (self.bench.settings.seed, "distractor", item.id, turn)
+        chosen = [item.tool_id]
+        for n in range(_TRIES):
+            if len(chosen) > self.bench.settings.distractors:
+                break
+            other = pool.ids[int(draw(*seed, n) * len(pool.ids))]
+            if not any(pool.same(other, c) for c in chosen):
+                chosen.append(other)
+        chosen.sort(key=lambda t: draw(*seed, "order", t))
+        return [self.bench.tools[t] for t in chosen]

@@ -1,0 +1,1 @@
+"""What makes calls: one file a step, in the order generate, fill, evolve, translate, call."""

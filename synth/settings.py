@@ -1,0 +1,124 @@
+"""Settings of synthesis: who is asked, at what price, and every threshold; each from ``TOOLSCOUT_SYNTH_<NAME>``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from toolscout.errors import BadInput
+
+_PREFIX = "TOOLSCOUT_SYNTH_"
+
+
+class SynthSettings(BaseSettings):
+    """All that decides what is made and what is kept. Prices are for a million tokens, in any one currency."""
+
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore")
+
+    # -- who is asked
+
+    model_url: str = ""
+    """Base URL of the OpenAI-compatible endpoint that writes. Empty: ``TOOLSCOUT_MODEL_URL``."""
+
+    model: str = ""
+    """Its model; empty means the first one it lists."""
+
+    model_key: str = Field(default="", repr=False)
+
+    second_url: str = ""
+    """Endpoint of the second model, which judges and takes part in the invocation check. Empty: the first one's."""
+
+    second_model: str = ""
+    """The second model; empty means that the first one judges itself."""
+
+    second_key: str = Field(default="", repr=False)
+    timeout: float = Field(default=120.0, gt=0)
+    """Seconds that one answer may take."""
+
+    # -- how much at once, how often again, for how much
+
+    concurrency: int = Field(default=8, ge=1)
+    """Most requests under way at once."""
+
+    retries: int = Field(default=6, ge=0)
+    """How often a request that failed in passing (429, 5xx, a lost connection) is sent again."""
+
+    longest_pause: float = Field(default=60.0, gt=0)
+    """Most seconds between two tries, whatever the endpoint asks for."""
+
+    price_in: float = Field(default=0.0, ge=0)
+    price_out: float = Field(default=0.0, ge=0)
+    second_price_in: float = Field(default=0.0, ge=0)
+    second_price_out: float = Field(default=0.0, ge=0)
+    max_cost: float = Field(default=0.0, ge=0)
+    """Cost ceiling of a folder, resumed runs included; 0: none."""
+
+    max_tokens: int = Field(default=1024, ge=16)
+    """Longest answer."""
+
+    repairs: int = Field(default=1, ge=0)
+    """How often an answer that cannot be read is asked for again, with what is wrong with it."""
+
+    temperature: float = Field(default=0.7, ge=0, le=2)
+    """Of what is to be various (instructions and their evolution); calls and judgements are greedy."""
+
+    # -- what is made
+
+    instructions: int = Field(default=5, ge=1, le=20)
+    """Instructions a tool."""
+
+    depth: int = Field(default=2, ge=0, le=5)
+    """Evolutions of each instruction, one upon the other."""
+
+    keep_levels: str = Field(default="ends", pattern="^(ends|all|last)$")
+    """Which levels go on: the plain one and the deepest (``ends``), ``all``, or the deepest only (``last``)."""
+
+    languages: dict[str, float] = Field(default_factory=dict)
+    """Share of instructions that are translated, by language: ``{"de": 0.03, "zh": 0.03}``."""
+
+    allow_names: bool = False
+    """Let instructions name their server or tool."""
+
+    seed: int = 0
+    """Draws evolution directions, distractors and languages, always the same for the same instruction."""
+
+    # -- what is kept
+
+    resembles_above: float = Field(default=0.8, ge=-1, le=1)
+    """Dropped: cosine of instruction and tool description above this (MCP-Flow 3.3)."""
+
+    ungrounded_above: int = Field(default=0, ge=0)
+    """Dropped: more argument values than this that the instruction does not give."""
+
+    duplicate_from: float = Field(default=0.8, gt=0, le=1)
+    """Dropped: estimated Jaccard similarity (MinHash) with an instruction kept before, from this on."""
+
+    distractors: int = Field(default=2, ge=1, le=20)
+    """Random tools beside the gold in the invocation check."""
+
+    judge_below: float = Field(default=6.0, ge=0, le=10)
+    """Dropped: the judge's score of instruction or call below this, out of 10."""
+
+    @field_validator("languages")
+    @classmethod
+    def _are_shares(cls, value: dict[str, float]) -> dict[str, float]:
+        if any(share < 0 or not math.isfinite(share) for share in value.values()) or sum(value.values()) > 1:
+            raise ValueError("shares of languages are at least 0 and together at most 1")
+        return value
+
+
+def synth_settings(**given: Any) -> SynthSettings:
+    """Settings from the environment; what is given and not None wins.
+
+    Raises:
+        BadInput: a value that is none. Values are not shown: one may be a key in the wrong place.
+    """
+    try:
+        return SynthSettings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        name = ".".join(str(part) for part in first["loc"]) or "languages"
+        raise BadInput(f"The synthesis setting {name} cannot be used: {first['msg']}.") from None

@@ -1,0 +1,157 @@
+"""What ``synth`` commands open: files of tools, models with their store of answers, the server's rules of grounding.
+
+The rooms synth and server stand side by side and may not import each other; the command line stands above both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolscout.errors import BadInput
+
+if TYPE_CHECKING:
+    from toolscout.records import JsonObject, Server, Tool
+    from toolscout.settings import Settings
+    from toolscout.synth.answer_store import AnswerStore
+    from toolscout.synth.bench import Bench
+    from toolscout.synth.chat import ChatEndpoint
+    from toolscout.synth.settings import SynthSettings
+    from toolscout.synth.writer import Price
+
+_PLACES = ("seen", "unseen_tool", "unseen_server")
+
+
+def read_tools(
+    tools: Iterable[Path], servers: Iterable[Path]
+) -> tuple[dict[str, Tool], dict[str, Server], dict[str, str]]:
+    """(tools, servers, the splits that rows of tools state), by id; of two records with one id the first counts.
+
+    Raises BadInput when the files hold no tool.
+    """
+    from toolscout.jsonl import parse_record, read_objects, read_records
+    from toolscout.records import Server, Tool
+
+    found: dict[str, Tool] = {}
+    stated: dict[str, str] = {}
+    for path in tools:
+        for number, row in read_objects(path):
+            tool = parse_record(row, Tool, f"{path}:{number}")
+            if tool.tool_id not in found:
+                found[tool.tool_id] = tool
+                if row.get("split") in _PLACES:
+                    stated[tool.tool_id] = str(row["split"])
+    if not found:
+        raise BadInput("The tools files hold no tools.", "Give at least one file of tools with --tools.")
+    known: dict[str, Server] = {}
+    for path in servers:
+        for server in read_records(path, Server):
+            known.setdefault(server.server_id, server)
+    return found, known, stated
+
+
+@asynccontextmanager
+async def open_bench(
+    tools: dict[str, Tool],
+    servers: dict[str, Server],
+    settings: SynthSettings,
+    folder: Path,
+    *,
+    cache: Path | None = None,
+    encoder: str | None = None,
+    encodes: bool = True,
+    asks: bool = True,
+) -> AsyncIterator[Bench]:
+    """The bench of one run, closed at its end.
+
+    :param encoder: as ``TOOLSCOUT_ENCODER``, which it overrides.
+    :param encodes: whether an encoder is needed.
+    :param asks: whether models are needed.
+    :raises BadInput: no endpoint is named, or the encoder is none.
+    """
+    from toolscout.index.encoder import make_encoder
+    from toolscout.settings import load_settings
+    from toolscout.synth.bench import Bench
+    from toolscout.synth.writer import Purse, Writer
+
+    general = load_settings()
+    bench = Bench(tools, servers, settings, ungrounded=ungrounded)
+    if encodes:
+        bench.encoder = make_encoder(general.model_copy(update={"encoder": encoder}) if encoder else general)
+    if not asks:
+        yield bench
+        return
+    asked = _endpoints(settings, general)
+    gate = asyncio.Semaphore(settings.concurrency)
+    store = _store(folder, cache)
+    try:
+        purse = Purse(settings.max_cost, spent=store.price())
+        writers = [
+            Writer(e, store, purse, price=p, max_tokens=settings.max_tokens, repairs=settings.repairs, gate=gate)
+            for e, p in asked
+        ]
+        bench.first, bench.second = writers[0], writers[1] if len(writers) > 1 else None
+        yield bench
+    finally:
+        for one, _ in asked:
+            await one.close()
+        store.close()
+
+
+def _endpoints(settings: SynthSettings, general: Settings) -> list[tuple[ChatEndpoint, Price]]:
+    """The model that writes, and where another one is named, the one that judges. Raises BadInput without any."""
+    from toolscout.synth.chat import ChatEndpoint
+    from toolscout.synth.writer import Price
+
+    def endpoint(url: str, model: str, key: str) -> ChatEndpoint:
+        return ChatEndpoint(
+            url,
+            model=model,
+            key=key,
+            timeout=settings.timeout,
+            retries=settings.retries,
+            longest_pause=settings.longest_pause,
+            connections=settings.concurrency,
+        )
+
+    url, model, key = settings.model_url, settings.model, settings.model_key
+    if not url:
+        # The installation's own model: its key goes to no other address.
+        url, model, key = general.model_url, model or general.model, key or general.model_key
+    if not url:
+        raise BadInput(
+            "No model is named to write with.", "Give --endpoint http://host:8000/v1, or set TOOLSCOUT_SYNTH_MODEL_URL."
+        )
+    asked = [(endpoint(url, model, key), Price(settings.price_in, settings.price_out))]
+    if settings.second_url or settings.second_model:
+        second_key = settings.second_key or ("" if settings.second_url else key)
+        second = endpoint(settings.second_url or url, settings.second_model, second_key)
+        asked.append((second, Price(settings.second_price_in, settings.second_price_out)))
+    return asked
+
+
+def _store(folder: Path, cache: Path | None) -> AnswerStore:
+    from toolscout.synth.answer_store import AnswerStore
+
+    # In a store that several folders share, each folder's spending is booked under its place.
+    return AnswerStore(cache, str(folder.resolve())) if cache else AnswerStore(folder / "answers.db")
+
+
+def ungrounded(tool: Tool, text: str, arguments: JsonObject) -> list[str]:
+    """Names of the arguments whose values the text does not give, by the rules that `suggest_call` keeps to."""
+    from toolscout.schema import simplify_arguments
+    from toolscout.server.grounding import Grounds, echoes, idle, invented
+
+    schema = simplify_arguments(tool.input_schema)
+    grounds = Grounds(text)
+    found = []
+    for name, value in arguments.items():
+        node = schema["properties"].get(name, {})
+        # A required argument has to have a value, if need be its default.
+        bare = {k: v for k, v in node.items() if k != "default"} if name in schema["required"] else node
+        if invented(name, node, value, grounds) or echoes(name, node, value, grounds) or idle(bare, value, grounds):
+            found.append(name)
+    return found
