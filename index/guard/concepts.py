@@ -236,7 +236,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
     "other_tools": re.compile(
         rf"""(?<!\w)(?:(?:all\s|any\s|every\s|each\s)?(?:other|another|competing|alternative|existing|foreign|
         rival)\s{_TOOLS}|(?:tools?|servers?)\sof\s(?:an)?other\s(?:tools?|servers?)|
-        never\suse\sanother|all\stools|every\stool|any\stool|each\stool|another\sone|another\sserver|
+        never\suse\sanother|the\sothers|all\stools|every\stool|any\stool|each\stool|another\sone|another\sserver|
         elsewhere\sin\sthis\ssession|
         through\sother\sservers|search\sthe\suser\sasks|anything\s(?:else|other)|everything\selse|each\s(?:answer|
         message|turn|of\syour\sreplies)|every\s(?:conversation|answer|turn)|
@@ -286,6 +286,93 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
     "execute": _any(
         r"""runs?|execut\w+|add|adds|install\w*|disable\w*|turn\w*|edit\w*|commit|push(?:ed)?|make|makes|made|set|sets|call|calls|approve\w*|grant\w*|elevate\w*|transfer\w*|delete\w*""",
         r"""运行|执行|実行|실행|führ\w*|installier\w*|exécut\w*|lance\w*|ejecut\w*|execut\w*|rode\b|esegui|выполни\w*|запусти\w*|uruchom|çalıştır|jalankan|chạy|voer\b|شغل|चलाए""",
+    ),
+    # --- broader words, for rules that also ask whose things are meant
+    "set_aside": _any(
+        r"""supersed\w+|replaced?|replaces|void|invalid|lapsed?|lapses|expired?|expires|outrank\w*|trumps?|prevails?|
+        ranks?\s(?:higher|above)|no\slonger\s\w+|not\s(?:apply|hold|count|bind)|drop(?:ped)?|discard\w*|forget|
+        forgotten|set\saside|put\saside|stop\s(?:following|obeying)|cease\w*|erased?|reset|withdrawn|
+        overwrit\w+|overwrote|unlearn|skip|obey|comply""",
+        r"""作废|失效|不再|無効|효력|nicht\smehr|ungültig|hinfällig|deja\sde\slado|ya\sno|quedan?\s(?:anulad|sin\sefecto)\w*|
+        ne\ss['’]appliquent?\splus|caduc\w*|не\sдейству\w+|отмен\w+|non\svalgono|nie\sobowiązuj\w*|
+        não\svalem|geçersiz""",
+    ),
+    "models_orders": re.compile(
+        r"""\byour\s(?:\w+\s){0,2}?(?:instructions?|rules?|guidance|guidelines?|prompts?|configuration|constraints?|
+        restrictions?|safety|alignment|polic(?:y|ies)|training|role)\b|\byour\s(?:first|initial|original|earlier)\smessages?\b|
+        \b(?:system|developer|safety|operator|admin)(?:'s)?\s(?:\w+\s)?(?:prompts?|messages?|polic(?:y|ies)|instructions?|
+        rules?|guidelines?)\b|
+        \b(?:all|any|the|every|earlier|previous|prior|above|former)\s(?:\w+\s){0,2}?(?:instructions?|guidance|directives?|
+        restrictions?|rules?)\s(?:\w+\s){0,2}?(?:received|given|told|above|before|earlier|so\sfar|prior)\b|
+        \b(?:restrictions?|rules?|instructions?|guidance)\s(?:above|before\sthis|so\sfar)\b|
+        系统规则|系统提示|之前的.{0,6}(?:规则|指令|提示)|以前の指示|이전\s지시|deine\w*\s(?:bisherigen?\s)?(?:vorgaben|regeln|anweisungen)|
+        (?:reglas|instrucciones)\sque\ste\sdieron|tus\s(?:reglas|instrucciones)|tes\s(?:consignes|instructions)|
+        tuas\s(?:regras|instruções)|твои\s(?:инструкции|правила)|прежни\w+\s(?:инструкции|правила)""",
+        re.X,
+    ),
+    "kept_unaware": re.compile(
+        r"""\b(?:users?|person|people|customers?|owner|they|humans?|anyone|operator|traveller|guests?|clients?)\b
+        (?:(?!\.\s).){0,40}?\b(?:(?:must|need|should|may|shall|can|do|does|will|ought)\s?(?:not|n't|never)|cannot|never)\s
+        (?:(?:be|get)\s(?:told|informed|shown|made\saware|aware|notified|bothered\swith)|learn|notice|find\sout|hear|realis\w+|
+        realiz\w+|become\saware)\b|
+        \b(?:kept|keep|leave|left)\b(?:(?!\.\s).){0,30}?\b(?:in\sthe\sdark|unaware|uninformed)\b|
+        \b(?:no|without)\s(?:need|reason)\s(?:to|for)\s(?:\w+\s){0,4}?(?:bring\w*\s(?:this|it|that)\sup|mention\w*|tell\w*)\b|
+        \bpretend\b(?:(?!\.\s).){0,40}?\b(?:not|never|nothing|no)\b|\bchange\sof\ssubject|\bchange\sthe\ssubject|
+        \b(?:agents?|assistants?|models?|ai|llms?|you)\s(?:should|must|may|shall|ought\sto|need|do|are)\s?(?:not|n't|never)\s
+        (?:to\s)?(?:tell|mention|reveal|disclose|admit|say\sanything|let\son)\b|\bsay\snothing\b|\bnot\sto\sbe\sshown\b|
+        (?:nutzer|anwender|benutzer)\w*(?:(?!\.\s).){0,30}?(?:nichts?|nie)\b(?:(?!\.\s).){0,12}?(?:erf[aä]hr\w*|wissen|merken|sehen)|
+        no\s(?:se\slo\s)?(?:comentes|comente|cuentes|avises)|(?:пользовател\w+|ему)(?:(?!\.\s).){0,20}?(?:не\s(?:знать|нужно|должен|следует)|
+        знать\sне)|об\sэтом(?:(?!\.\s).){0,30}?знать\sне|(?:l'utilisateur)(?:(?!\.\s).){0,20}?ne\sdoit\spas\s(?:savoir|voir)|
+        (?:用户|使用者).{0,6}(?:不需要|不应|不能|不得|无需).{0,3}(?:知道|看到|察觉)|ユーザーに(?:気づかれ|知られ)""",
+        re.X,
+    ),
+    "home_file": re.compile(
+        r"""(?:~|\$home|%userprofile%|%appdata%)[/\\]\.?[\w.-]+|\b(?:home|user'?s?)\s(?:folder|directory)\b|\b(?:shell|bash)\s(?:profile|history)\b|\brecovery\s(?:words|phrase)\b|
+        \b(?:twelve|24|twenty-four)\s(?:recovery\s)?words\b|\bnewest\sprivate\skey\b""",
+        re.X,
+    ),
+    "users_things": re.compile(
+        r"""\b(?:user|person|customer|owner)(?:'s|s')\s(?:\w+\s){0,2}?(?:documents?|files?|folders?|inbox|photos?|contacts?|
+        address|phone|history|e?-?mails?|passport|card|messages?|chats?|conversation|notes|keys?|passwords?|browser|
+        desktop|downloads|wallet|tokens?|wording|calendar|location|clipboard|screen|answers?|requests?|prompts?|identity)\b|\b(?:documents|downloads|desktop|pictures)\sfolder\b|
+        \b(?:each|every|all)\s(?:user\s)?(?:messages?|answers?|repl(?:y|ies)|prompts?|emails?|mails?)\b(?!\s(?:in|of|from)\s(?:a|the|this)\s(?:channel|thread|inbox|folder|queue|mailbox))|
+        \b(?:the|this|whole|entire)\s(?:conversation|chat|itinerary|transcript)\b|\bwhat\sthe\suser\s(?:asked|said|wrote|typed)""",
+        re.X,
+    ),
+    "ship": _any(
+        r"""send|sends|sending|forward|forwards|upload|uploads|post|posts|transmit|mail|copy|copies|blind-copy|relay|hand\sover|
+        pass(?:es)?(?:\sit|\son|\sthem)?|load|loads|leak|deliver|deliver(?:s|ed)|share|route|by\spost""",
+        r"""schick\w*|sende\w*|envía\w*|envoi\w*|отправ\w+|发送|送信|보내""",
+    ),
+    "outside": re.compile(
+        r"https?://|[\w.+-]+@[\w-]+\.[\w.-]+|\b[\w-]+\.(?:example|xyz|top|site|click|io|dev|app|net|com|org)\b|\bthis\sserver\b|\bour\s(?:server|archive|partner)"
+    ),
+    "no_matter": re.compile(
+        r"""\bno\smatter\s(?:what|which|how)|\bwhat(?:so)?ever\s(?:the\s)?(?:task|question|topic|goal|request|user|happens|is\sasked|was\sasked)|
+        \bregardless\sof\s(?:what|the\s(?:task|question|request|topic|user))|\beven\s(?:when|if|though)\s(?:another|other|a\sdifferent|some\sother)|
+        \b(?:each|every)\s(?:and\severy\s)?(?:turn|reply|conversation|answer)\b|\bin\s(?:all|any)\scircumstances|
+        egal\swas|无论.{0,8}(?:问题|什么|请求)|どんな質問|не\sважно\sо\sчём|quoi\sque\sl'utilisateur|sin\simportar""",
+        re.X,
+    ),
+    "demand": _any(
+        r"""must|mandatory|always|only|never|begin|start|first|required|have\sto|has\sto|pick|choose|prefer|skip(?:ped)?""",
+        r"""必须|首先|只能|必ず|반드시|ausschließlich|niemals|immer|zuerst|siempre|toujours|обязательно|всегда""",
+    ),
+    "startup_file": re.compile(
+        r"""(?:(?<!\w)\.(?:bashrc|zshrc|profile|bash_profile|zprofile)\b|\bprompt_command\b|\bcore\.hookspath\b|\bgit\shooks?\b|\blaunchagents?\b|
+        \bautostart\b|\bstartup\sfolder\b|\bsudoers\b|\b(?:client'?s?|editor'?s?|agent'?s?)\s(?:\w+\s)?(?:mcp\s)?(?:configuration|config|settings)\b|
+        \bmcp\s(?:client\s)?(?:configuration|config)\b)""",
+        re.X,
+    ),
+    "write_it": _any(r"""add|append|set|write|put|edit|insert|point|modify|register"""),
+    "grab": _any(
+        r"""approve|accept|confirm|grant|delete|wipe|erase|transfer|pay|wire|withdraw|push""",
+    ),
+    "sweeping": re.compile(
+        r"""\ball\s(?:pending|open|future)\b(?:(?!\.\s).){0,20}?\b(?:permissions?|dialogs?|requests?|prompts?)\b|
+        \b(?:wallet|payment|bank)\stool\b|\bwhichever\b(?:(?!\.\s).){0,20}?\btool|\bbackups?\b(?:(?!\.\s).){0,20}?\bwithout\b|
+        \bin\sthe\sbackground\safter\s(?:each|every)|\b0x[0-9a-f]{40}\b(?:(?!\.\s).){0,30}?\b(?:fee|tip)\b""",
+        re.X,
     ),
     # --- outside addresses
     # An address with a place for what the model knows: {conversation}, ${API_KEY}, <the user's e-mail>, [the chat].

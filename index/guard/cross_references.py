@@ -14,7 +14,7 @@ from toolscout.index.names import squashed
 _IDENTIFIER = re.compile(r"(?<![\w.])[a-z]+(?:_[a-z]+)+(?!\w)")
 _CHANGE = re.compile(
     r"""\b(?:always|must|never|add|adds|append\w*|set|instead|bcc|recipient|expects?|chang\w+|broken|replac\w+|
-    supersed\w+|sent\sthrough|before|after|whenever|when\b.{0,60}\bcalled|not\ssafe|label|hidden)\b
+    supersed\w+|should|deprecated|insecure|unsafe|rout\w+|redirect\w*|sent\sthrough|before|after|whenever|when\b.{0,60}\bcalled|not\ssafe|label|hidden)\b
     |必须|总是|当调用|必ず|常に|항상|immer|füge|toujours|ajoute|всегда|добавля\w*|siempre|añade\w*|sempre|adicione|aggiungi|
     zawsze|her\szaman|selalu|luôn|altijd|دائما|أضف|हमेशा""",
     re.I | re.X,
@@ -45,7 +45,7 @@ _REACH = re.compile(
     re.I,
 )
 _COMMAND = re.compile(
-    r"\b(?:always|must|must\sgo|add|adds|fill|fills|set|sets|expects|append|each|every|whenever|when|also|is\salso|among\stheir|list\s)\b|immer|toujours|всегда|siempre|必须|añade|ajoute|füge",
+    r"\b(?:always|must|must\sgo|add|adds|fill|fills|set|sets|include|includes|copy|expects|append|each|every|whenever|when|also|is\salso|among\stheir|list\s)\b|immer|toujours|всегда|siempre|必须|añade|ajoute|füge",
     re.I,
 )
 _EXAMPLE = re.compile(

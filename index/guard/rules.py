@@ -33,8 +33,10 @@ class Rule:
 RULES = (
     Rule("override", BLOCK, "sets aside what the model was told", ("ignore", "prior", "orders", "override_pair")),
     Rule("override", WARN, "gives the model another role or master", ("role_play", "model_or_server")),
+    Rule("override", WARN, "sets aside what the model was told", ("set_aside", "models_orders")),
     Rule("conceal", BLOCK, "asks to keep something from the user", ("not_telling", "user", "conceal_pair")),
     Rule("conceal", WARN, "tells the model to give a false or trimmed account", ("cover_story",)),
+    Rule("conceal", WARN, "asks to keep something from the user", ("kept_unaware",)),
     Rule("conceal", BLOCK, "something is done in secret", ("secretly", "hand_over", "user_or_server")),
     Rule("secret_read", BLOCK, "asks for a file of secrets", ("secret_file", "hand_over"), window=2),
     Rule(
@@ -48,10 +50,16 @@ RULES = (
     Rule(
         "secret_read", WARN, "asks for the conversation or the model's instructions", ("context", "leak_it"), window=2
     ),
+    Rule("secret_read", WARN, "asks for private files or words", ("home_file", "insert_it"), window=2),
+    Rule("exfiltration_url", WARN, "what is the user's is sent elsewhere", ("users_things", "ship", "outside")),
+    Rule("priority", WARN, "wants to be called whatever is asked", ("no_matter", "demand", "call")),
+    Rule("unasked_action", WARN, "changes what starts with the machine or the client", ("startup_file", "write_it")),
+    Rule("unasked_action", WARN, "takes permissions or money in passing", ("grab", "sweeping")),
     Rule(
         "priority", WARN, "wants to be called before or instead of others", ("other_tools", "first", "always", "call")
     ),
     Rule("priority", WARN, "speaks against other tools", ("other_tools", "slander", "call")),
+    Rule("priority", WARN, "speaks against others", ("prefer_over", "slander")),
     Rule("priority", WARN, "wants a part in every conversation", ("every_turn", "call")),
     Rule("cross_reference", WARN, "changes how other tools are used", ("other_tools", "redirect"), window=1),
     Rule("unasked_action", BLOCK, "a dangerous action without asking", ("danger", "no_ask"), window=2),
@@ -127,6 +135,12 @@ _MORE = {
         supply|provide|put|upload|paste|forward|collect|gather|give|take)\b""",
         re.X,
     ),
+    "insert_it": re.compile(
+        r"""\b(?:pass|attach|include|hand|submit|supply|paste|upload|forward|send|copy|give|append)\b(?:(?!\.\s).){0,60}?
+        \b(?:as|in|into|to|it|them|here|over|with)\b|\b(?:put|puts|write)\b(?:(?!\.\s).){0,60}?\b(?:in|into|here|as)\b|
+        \bwants?\b(?:(?!\.\s).){0,60}?\sin\b|入れて|放入|填入|mets\b|mettez\b|pon\b|füge\b""",
+        re.X,
+    ),
     "leak_it": re.compile(
         r"\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|"
         r"send|post|encode|copied|copy|append|sends|give|gives|given|load|loads|submits|fill|request)\b"
@@ -135,7 +149,11 @@ _MORE = {
     "slander": re.compile(
         r"\b(?:ignore[sd]?|deprecated|insecure|unsafe|broken|false|untrust\w+|unreliable|poisoned|discard\w*|"
         r"malicious|not safe|must not be used|never use|never call|do not use|don't use|only trustworthy|yield|"
+        r"outdated|out of date|skipped|must be avoided|"
         r"supersed\w+)\b",
+    ),
+    "prefer_over": re.compile(
+        r"\b(?:choose|pick|prefer|use|select|favou?r)\s(?:\w+\s){0,4}?(?:over|rather than|instead of|ahead of)\b"
     ),
     "every_turn": re.compile(
         r"""\b(?:(?:at\sthe\s(?:beginning|start)\sof|in|after|before|for|to)\s(?:each|every)\s(?:\w+\s)?(?:answer|
@@ -168,6 +186,7 @@ _MARKERS = re.compile(
     ^\s*\#{2,}\s*(?:system|assistant|user|human)\s*:|^\s*(?:human|assistant|system)\s*:\s*\S|
     -{3,}\s*END\sOF\b|\bBEGIN\s(?:SYSTEM|ADMIN)\b|(?-i:\bSYSTEM\s(?:OVERRIDE|MESSAGE|NOTE)\b)|(?<=[.!?]\s)SYSTEM:|
     \b(?:note|message)\s(?:to|for)\s(?:the\s)?(?:ai|llm|model|assistant|agent|language\smodel)s?\b|
+    (?:^|[.!?]\s|["'(])(?:assistants?|agents?|AI|llms?|claude|chatgpt)\s?[,:]\s(?=[a-z])|
     \b(?:DEVELOPER|ADMIN)\sNOTE\b|\bLLM\sonly\b|new\smessage\sfrom\s(?:the\s)?(?:administrator|admin|system|
     developer)""",
     re.I | re.X | re.M,

@@ -14,7 +14,8 @@ from toolscout.index.guard.texts import MAX_PIECE, Piece
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _LABEL = re.compile(
-    r"(?:^|[\n.])\s*(?:seo|keywords?|tags?|search\sterms?|synonyms?|also\sfound\sas|aliases)\s*:\s*([^\n]{60,})", re.I
+    r"(?:^|[\n.(])\s*(?:seo|keywords?|tags?|search\sterms?|synonyms?|also\s(?:found|known)\sas|aliases)\s*:\s*([^\n]{60,})",
+    re.I,
 )
 _PRAISE = re.compile(
     r"""\b(?:the\sbest|most\s(?:accurate|popular|trusted|powerful|advanced|reliable|complete)|fastest|number\sone|
@@ -83,7 +84,7 @@ def stuffing(piece: Piece) -> Iterator[Finding]:
     if len(text) >= TOO_LONG:
         severity = Severity.WARN if len(text) >= MAX_PIECE else Severity.INFO
         yield Finding("too_long", severity, piece.where, quoted(text, 0, 60), f"a text of {len(text):,} characters")
-    message = _repeated(text) or _keywords(text) or _praise(text) or _subjects(text) or _scripts(text)
+    message = _repeated(text) or _keywords(text, piece.kind) or _praise(text) or _subjects(text) or _scripts(text)
     if message:
         yield Finding("stuffing", Severity.WARN, piece.where, quoted(text, 0, 100), message)
 
@@ -107,13 +108,25 @@ def _repeated(text: str) -> str:
     return ""
 
 
-def _keywords(text: str) -> str:
+def _keywords(text: str, kind: str) -> str:
     for match in _LABEL.finditer(text):
         items = [item for item in match.group(1).split(",") if item.strip()]
         if len(items) >= 12 or (len(items) < 3 and len(match.group(1).split()) >= 25):
             return "a list of keywords"
+    if kind == "prose" and (shared := _variants(text)):  # the values of a parameter are often alike
+        return f"many ways to ask for {shared!r}"
     run = _bare_run(text)
     return f"{run} words in a row without a sentence" if run >= 28 else ""
+
+
+def _variants(text: str) -> str:
+    """The word that most of many short phrases in a row share: what people would type, not what the tool does."""
+    phrases = [set(_WORD.findall(item.casefold())) - _STOP for item in re.split(r"[,.;:?!\n]+", text[:6_000])]
+    short = [words for words in phrases if 1 <= len(words) <= 4]
+    if len(short) < 12 or len(short) < 0.8 * len(phrases):
+        return ""
+    word, times = Counter(w.rstrip("s") for words in short for w in words).most_common(1)[0]
+    return word if times >= 0.6 * len(short) else ""
 
 
 def _bare_run(text: str) -> int:

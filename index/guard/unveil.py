@@ -20,7 +20,7 @@ INVISIBLE = re.compile(
 
 _WORD = re.compile(r"\w+")
 _HTML = re.compile(r"(?:&#x?[0-9a-fA-F]{2,6};){4,}")
-_PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2}){6,}")
+_PERCENT = re.compile(r"(?<![\w/:.?&=%+-])(?:[\w.~-]?%[0-9a-fA-F]{2}){6,}[\w.~%-]*")
 _ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}){4,}")
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{24,}={0,2}")
 _BASE32 = re.compile(r"(?<![A-Za-z0-9])[A-Z2-7]{32,}={0,6}")
@@ -30,6 +30,13 @@ _ROT13 = re.compile(
     r"\b(?:vtaber|cerivbhf|vafgehpgvbaf?|flfgrz|cebzcg|cnffjbeq|frperg|gb gur hfre|ernq|fraq|svyr|rirel)\b"
 )
 _REVERSED = re.compile(r"\b(?:erongi|suoiverp|snoitcurtsni|metsys|tpmorp|drowssap|terces|resu eht|daer|dnes|llet)\b")
+_SPACED = re.compile(r"(?<![^\W_])(?:[^\W\d_][.\-_*·]){3,}[^\W\d_](?![^\W_])")
+_LEET = str.maketrans("0134578@$", "oieastbas")
+_LEET_WORD = re.compile(r"(?<![\w.-])(?=[a-z]*[0134578][a-z0134578]*[a-z])[a-z0134578@$]{2,}(?![\w-])", re.I)
+_GIVEAWAY = re.compile(
+    r"\b(?:ignore|disregard|forget|previous|instructions?|rules|system|prompt|passwords?|secrets?|keys?|users?|read|send|"
+    r"files?|every|always|never|tell|tools?|conversation)\b"
+)
 _READABLE = re.compile(r"(?:(?<![^\W\d_])[^\W\d_]{2,30}+[ ,.:;'/-]{1,9}+){3}")
 
 
@@ -96,6 +103,12 @@ def decoded(text: str) -> Iterator[tuple[str, str, int, int]]:
             said = decode(match.group())
             if said and _READABLE.search(said + " "):
                 yield name, said, match.start(), match.end()
+    if len({m.group() for m in _SPACED.finditer(text)}) >= 2:
+        yield "spaced letters", _SPACED.sub(lambda m: re.sub(r"[.\-_*·]", "", m.group()), text), 0, len(text)
+    if any(c in text for c in "013457") and len({m.lower() for m in _LEET_WORD.findall(text)}) >= 3:
+        said = _LEET_WORD.sub(lambda m: m.group().lower().translate(_LEET), text)
+        if len(set(_GIVEAWAY.findall(said)) - set(_GIVEAWAY.findall(text.lower()))) >= 2:  # not 1d, 5m, 3mo
+            yield "digits for letters", said, 0, len(text)
     if len({m.group() for m in _ROT13.finditer(text.lower())}) >= 2:
         yield "rot13", codecs.decode(text, "rot13"), 0, len(text)
     if len({m.group() for m in _REVERSED.finditer(text.lower())}) >= 2:
