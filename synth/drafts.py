@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from toolscout.records import Call, GoldCall, JsonObject, Record, Review, Server, ServerState, Tool, sha256_hex
 
@@ -17,6 +17,12 @@ class Subject(Record):
     id: str
     tool: Tool
     server: Server | None = None
+
+
+class OpenCall(Call):
+    """A row of the data contract that keeps whatever else its file says of it."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class SynthCall(Call):

@@ -48,6 +48,7 @@ class Purse:
     ceiling: float = 0.0
     spent: float = 0.0
     reserved: float = 0.0
+    under_way: int = 0
     _settled: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @asynccontextmanager
@@ -59,7 +60,7 @@ class Purse:
         """
         async with self._settled:
             while self.ceiling and self.spent + self.reserved + most > self.ceiling:
-                if not self.reserved:
+                if not self.under_way:
                     raise CeilingReached(
                         f"The cost ceiling of {self.ceiling:g} is reached: {self.spent:.4g} is spent, and the next "
                         f"request could cost {most:.2g}.",
@@ -67,11 +68,13 @@ class Purse:
                     )
                 await self._settled.wait()
             self.reserved += most
+            self.under_way += 1
         try:
             yield
         finally:
             async with self._settled:
-                self.reserved = max(0.0, self.reserved - most)
+                self.under_way -= 1
+                self.reserved = self.reserved - most if self.under_way else 0.0  # no rounding error may stay
                 self._settled.notify_all()
 
 

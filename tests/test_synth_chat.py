@@ -215,6 +215,19 @@ async def test_the_ceiling_is_never_broken_even_with_many_at_once(serve: Serve, 
     assert "--max-cost" in stopped[0].hint
 
 
+async def test_rounding_leaves_nothing_reserved() -> None:
+    purse = Purse(ceiling=1.0)
+
+    async def hold(most: float, seconds: float) -> None:
+        async with purse.reserve(most):
+            await asyncio.sleep(seconds)
+            purse.spent += most
+
+    await asyncio.gather(hold(0.1, 0.01), hold(0.2, 0.02), hold(0.3, 0.03))
+    with pytest.raises(CeilingReached):  # and does not wait for ever
+        await asyncio.wait_for(hold(0.5, 0), 5)
+
+
 async def test_reservations_are_given_back(serve: Serve, tmp_path: Path) -> None:
     endpoint = serve(failing(401))
     purse = Purse(ceiling=1)

@@ -279,15 +279,15 @@ def split(
     parts = split_calls(rows, splits)
     tested = [c for name in SPLITS if name not in (TRAIN, HELD_OUT) for c in parts[name]]
     found, asked = contamination(parts[TRAIN], [*tested, *others], pool, near)
-    if remove and asked:
+    gone: list[Call] = []
+    if remove:
         gone = [c.model_copy(update={"split": HELD_OUT}) for c in parts[TRAIN] if c.id in asked]
         parts[TRAIN] = [c for c in parts[TRAIN] if c.id not in asked]
         parts[HELD_OUT] = [*parts[HELD_OUT], *gone]
-        found = {**found, "removed_from_train": len(gone)}
     report = {
         **split_report(splits, parts, pool, known),
         "twin_servers": [list(pair) for pair in twin_servers(splits, pool)],
-        "contamination": found,
+        "contamination": {**found, "removed_from_train": len(gone)},
     }
     for name in SPLITS:
         write_records(out / f"{name}.jsonl", parts[name])
@@ -323,9 +323,9 @@ def _shares(text: str) -> dict[str, float]:
 
 def _read_calls(paths: Sequence[Path]) -> list[Call]:
     from toolscout.jsonl import read_records
-    from toolscout.synth.drafts import SynthCall
+    from toolscout.synth.drafts import OpenCall
 
-    return [call for path in paths for call in read_records(path, SynthCall)]
+    return [call for path in paths for call in read_records(path, OpenCall)]
 
 
 def _tell(result: Result, path: Path, as_json: bool) -> None:
