@@ -84,6 +84,8 @@ async def test_no_answer_knows_a_quarantined_tool(engine: Engine) -> None:
     said = await answers(engine)
     assert GOOD in said, "its neighbour is found all the while"
     assert "peel_bananas" not in said and "id_rsa" not in said
+    hits = (await engine.search("wash the apples", exemplars=5)).hits
+    assert {gold.tool_id for hit in hits for shown in hit.exemplars for gold in shown.gold} == {GOOD}
     with pytest.raises(NotFound) as caught:
         await engine.suggest_call(TASK, [BAD])
     assert "id_rsa" not in f"{caught.value} {caught.value.hint}"

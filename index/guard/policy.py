@@ -107,7 +107,8 @@ def _rule(rule: Any, place: str) -> PolicyRule:
         _among(rule["worst"], WORST, f"{place}: worst")
     for review in rule.get("reviews", []):
         _among(review, [one.value for one in Review], f"{place}: reviews")
-    return PolicyRule(**{k: tuple(v) if isinstance(v, list) else v for k, v in rule.items()})
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in rule.items()}
+    return PolicyRule(**values)
 
 
 def _among(value: Any, allowed: Iterable[str], what: str) -> None:
