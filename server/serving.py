@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,6 +138,12 @@ class Plan:
         if cpu:
             cache = str(self.cache_gib) if self.cache_gib else env.get("VLLM_CPU_KVCACHE_SPACE", "2")
             env["VLLM_CPU_KVCACHE_SPACE"] = cache
+            # On a busy machine one step may take minutes; vLLM gives itself up after five.
+            env.setdefault("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1800")
+            if self.adapters or not any(map(shutil.which, ("g++", "c++", "clang++"))):
+                # With adapters vLLM compiles no model on CPUs, but still a line of its sampler, in C++, at the first
+                # request for probabilities: slow, and the end of it where there is no compiler.
+                env.setdefault("TORCH_COMPILE_DISABLE", "1")
         return env
 
     def _context(self) -> int:

@@ -24,7 +24,7 @@ _KILL_GRACE = 3.0
 
 # What vLLM says last is that something failed "above"; what failed is the last error before that.
 _CAUSE = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception)): (.+)")
-_NO_CAUSE = re.compile(r"[Ee]ngine core initialization failed|See (?:root cause|stack trace) above")
+_NO_CAUSE = re.compile(r"[Ee]ngine core initialization failed|See (?:root cause|stack trace) \(?above")
 
 
 class ModelServer:

@@ -248,6 +248,21 @@ def test_the_command_says_what_training_said(tmp_path: Path) -> None:
     }
 
 
+def test_on_cpus_nothing_is_compiled_at_a_request_and_a_slow_step_is_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = str(checkpoint(tmp_path / "base"))
+    adapted, alone = make_plan(base, [str(adapter(tmp_path / "a"))]), make_plan(base)
+    monkeypatch.setattr("toolscout.server.serving.shutil.which", lambda name: f"/bin/{name}")
+    env = adapted.environment({}, cpu=True)
+    assert env["TORCH_COMPILE_DISABLE"] == "1" and int(env["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"]) > 300
+    assert "TORCH_COMPILE_DISABLE" not in alone.environment({}, cpu=True), "the model itself is worth compiling"
+    assert "TORCH_COMPILE_DISABLE" not in adapted.environment({}, cpu=False)
+    assert adapted.environment({"TORCH_COMPILE_DISABLE": "0"}, cpu=True)["TORCH_COMPILE_DISABLE"] == "0"
+    monkeypatch.setattr("toolscout.server.serving.shutil.which", lambda name: None)
+    assert alone.environment({}, cpu=True)["TORCH_COMPILE_DISABLE"] == "1", "there is no compiler"
+
+
 def test_small_bases_leave_the_choice_to_the_encoder(tmp_path: Path) -> None:
     small = checkpoint(tmp_path / "small", hidden=576)
     plan = make_plan(str(small), [str(adapter(tmp_path / "a", hidden=576))])
@@ -393,6 +408,7 @@ STAND_IN = textwrap.dedent(
     if mode == "dies":
         print("ValueError: the rank is too large", flush=True)
         print("RuntimeError: Engine core initialization failed. See root cause above.", flush=True)
+        print("EngineDeadError: EngineCore met an issue. See stack trace (above) for the root cause.", flush=True)
         sys.exit(1)
     if mode == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
