@@ -316,6 +316,7 @@ def test_what_the_command_line_says(serve: Serve, files: Path, capsys: Any, monk
     assert execute([*without, "--filters", "nonsense"]) == 2 and "no filter" in capsys.readouterr().err
     assert execute([*without, "--languages", "de"]) == 2 and "shares" in capsys.readouterr().err
     assert execute([*without, "--languages", "de=0.7,fr=0.7"]) == 2
+    assert execute([*without, "--max-cost", "1"]) == 2 and "prices" in capsys.readouterr().err
     monkeypatch.setenv("TOOLSCOUT_SYNTH_CONCURRENCY", "none")
     assert execute(without) == 2 and "concurrency" in capsys.readouterr().err
 

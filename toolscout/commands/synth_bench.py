@@ -125,6 +125,9 @@ def _endpoints(settings: SynthSettings, general: Settings) -> list[tuple[ChatEnd
         raise BadInput(
             "No model is named to write with.", "Give --endpoint http://host:8000/v1, or set TOOLSCOUT_SYNTH_MODEL_URL."
         )
+    prices = (settings.price_in, settings.price_out, settings.second_price_in, settings.second_price_out)
+    if settings.max_cost and not any(prices):
+        raise BadInput("A cost ceiling needs prices.", "Give --price-in and --price-out, for a million tokens.")
     asked = [(endpoint(url, model, key), Price(settings.price_in, settings.price_out))]
     if settings.second_url or settings.second_model:
         second_key = settings.second_key or ("" if settings.second_url else key)

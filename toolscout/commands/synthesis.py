@@ -68,8 +68,7 @@ MaxTokens = Annotated[int | None, typer.Option(min=16, help="Longest answer, in 
 Filters = Annotated[
     str,
     typer.Option(
-        help="Of these, by commas; or none.",
-        show_default="schema,grounded,resembles,duplicates,invocation,judge",
+        help="Of schema, grounded, resembles, duplicates, invocation, judge, by commas; or none.", show_default="all"
     ),
 ]
 
@@ -98,9 +97,7 @@ def calls(
     environment: Annotated[
         Path | None, typer.Option(help="JSON of local files, directories, URLs for slots.", show_default="made up")
     ] = None,
-    names: Annotated[
-        bool | None, typer.Option("--allow-names/--no-names", help="Let instructions name server and tool.")
-    ] = None,
+    names: Annotated[bool, typer.Option("--allow-names", help="Let instructions name server and tool.")] = False,
     filters: Filters = "",
     resembles: Resembles = None,
     ungrounded: Ungrounded = None,
@@ -132,7 +129,7 @@ def calls(
     settings = synth_settings(
         model_url=endpoint, model=model, second_url=second_endpoint, second_model=second_model,
         instructions=instructions, depth=depth, keep_levels=keep, languages=_shares(languages) if languages else None,
-        allow_names=names, resembles_above=resembles, ungrounded_above=ungrounded, duplicate_from=duplicate,
+        allow_names=names or None, resembles_above=resembles, ungrounded_above=ungrounded, duplicate_from=duplicate,
         judge_below=judge, concurrency=concurrency, price_in=price_in, price_out=price_out,
         second_price_in=second_price_in, second_price_out=second_price_out, max_cost=max_cost, max_tokens=max_tokens,
         seed=seed,
