@@ -56,7 +56,7 @@ def kind(body: Body) -> str:
         ("Number of requests", "generate"),
         ("Required parameters", "fill"),
         ("the rewritten request", "evolve"),
-        ('"the request in', "translate"),
+        ("Answer with the request in", "translate"),
         ("\nCall: ", "judge"),
     ):
         if mark in last:

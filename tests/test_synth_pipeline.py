@@ -227,14 +227,24 @@ def test_drop_reasons(serve: Serve, tmp_path: Path) -> None:
     assert found["schema"] == {"does not fit the schema": 1} and not result.calls
 
 
+def test_a_revision_that_is_another_instruction(serve: Serve, tmp_path: Path) -> None:
+    echo = json.dumps({"instruction": "The complete request as it should be"})
+    endpoint = serve(lambda body: said(echo if kind(body) == "fill" else well(body)))
+    result = make(endpoint, tmp_path, filters=(), depth=0)
+    assert steps(result.report)["fill"] == {
+        "step": "fill", "inputs": 25, "made": 0, "dropped": {"another instruction": 25}
+    }  # fmt: skip
+
+
 def test_what_may_not_be_shown_is_not_written_for(serve: Serve, tmp_path: Path) -> None:
     hidden = WEATHER.model_copy(update={"tool_id": "m/x/y", "review": Review.PENDING})
     twin = TOOLS[1].model_copy(update={"tool_id": "m/z/w"})
     found, left = subjects([*TOOLS, hidden, twin], SERVERS)
     assert {s.id for s in found} == {t.tool_id for t in TOOLS}
     assert left == {"not approved": 1, "defined like another": 1}
-    more, _ = subjects([*TOOLS, *(t.model_copy(update={"tool_id": f"{t.tool_id}2", "name": "n"}) for t in TOOLS)], {})
-    assert [s.id for s in more if not s.id.endswith("2")] == [s.id for s in found], "the order does not move"
+    others = [t.model_copy(update={"tool_id": f"other/{t.tool_id}", "name": "n"}) for t in TOOLS]
+    more, _ = subjects([*others, *TOOLS], {})
+    assert [s.id for s in more if not s.id.startswith("other/")] == [s.id for s in found], "the order does not move"
 
 
 def test_a_line_cut_short_and_lines_of_others_are_made_anew(serve: Serve, tmp_path: Path) -> None:
@@ -317,8 +327,8 @@ def test_what_the_command_line_says(serve: Serve, files: Path, capsys: Any, monk
     assert execute([*without, "--languages", "de"]) == 2 and "shares" in capsys.readouterr().err
     assert execute([*without, "--languages", "de=0.7,fr=0.7"]) == 2
     assert execute([*without, "--max-cost", "1"]) == 2 and "prices" in capsys.readouterr().err
-    monkeypatch.setenv("TOOLSCOUT_SYNTH_CONCURRENCY", "none")
-    assert execute(without) == 2 and "concurrency" in capsys.readouterr().err
+    monkeypatch.setenv("TOOLSCOUT_SYNTH_RETRIES", "none")
+    assert execute(without) == 2 and "retries" in capsys.readouterr().err
 
 
 def test_drafts_read_back_as_they_were() -> None:

@@ -14,9 +14,14 @@ from toolscout.synth.bench import Bench
 from toolscout.synth.chain import Outcome
 from toolscout.synth.drafts import Draft
 from toolscout.synth.environment import placeholders, replaced
+from toolscout.synth.filters.duplicates import shingles
 from toolscout.synth.making.generate import tidy, trouble
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.prompt_files import load_prompt
+
+_KEPT = 0.4
+"""Share of an instruction's 5-grams that its revision has too; with less it is another one (weak models echo the
+prompt)."""
 
 
 class Revised(BaseModel):
@@ -59,6 +64,9 @@ class Fill:
                 messages, lambda said: read_answer(said, Revised), schema=Revised.model_json_schema()
             )
             text = tidy(found.instruction)
+            before = shingles(item.text)
+            if len(before & shingles(text)) < _KEPT * len(before):
+                return Outcome.drop("another instruction", item.text, text)
         text, left = replaced(text, self.bench.environment, item.id)
         if left:
             return Outcome.drop("placeholder", ", ".join(left), text)
