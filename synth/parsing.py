@@ -21,6 +21,7 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _OPENING = re.compile(r"[{\[]")
 _ITEM = re.compile(r'\s*"(?:[^"\\]|\\.)*"\s*(,|\])?', re.DOTALL)
+_LIST = re.compile(r'\{\s*"[^"\\]*"\s*:\s*\[')
 _MOST_STARTS = 200
 
 
@@ -68,11 +69,16 @@ def _values(text: str) -> list[Any]:
 def _scan(text: str) -> list[Any]:
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     found: list[Any] = []
-    at, starts = 0, 0
+    at, starts, end = 0, 0, len(text.rstrip())
     while starts < _MOST_STARTS and (match := _OPENING.search(text, at)) is not None:
         starts += 1
         try:
             value, at = decoder.raw_decode(text, match.start())
+        except json.JSONDecodeError as error:
+            if error.pos >= end or error.msg.startswith("Unterminated string"):
+                break  # it breaks off: what stands inside is a part of the answer, not the answer
+            at = match.start() + 1
+            continue
         except (ValueError, RecursionError):
             at = match.start() + 1
             continue
@@ -102,7 +108,7 @@ def _loose(text: str) -> str:
 
 def _broken_off(text: str) -> Any:
     """``{"name": ["whole", "whole", "brok`` closed after its last whole text; None for any other break."""
-    match = re.search(r'\{\s*"[^"\\]*"\s*:\s*\[', text)
+    match = _LIST.match(text, max(0, text.find("{")))
     if match is None:
         return None
     end, inside = 0, text[match.end() :]

@@ -37,6 +37,7 @@ class Scored(BaseModel):
         ("{“instructions”: [“a”]}", ["a"]),
         ('{"instructions": ["line\nbreak", "None, True"],}', ["line\nbreak", "None, True"]),
         ('{"plan": 1} then {"instructions": ["a"]}', ["a"]),
+        ('A set {x, y} and [z]: {"instructions": ["a"]}', ["a"]),
     ],
 )
 def test_slips_that_leave_no_doubt_are_mended(text: str, expected: list[str]) -> None:
@@ -52,6 +53,8 @@ def test_slips_that_leave_no_doubt_are_mended(text: str, expected: list[str]) ->
         ('{"instructions": [{"text": "one"}]}', "instructions.0: Input should be a valid string"),
         ('{"questions": ["one"]}', "instructions: Field required"),
         ('{"instructions": ["brok', "no JSON object"),
+        ('{"call": {"instructions": ["a"]}, "next": {"b": ', "no JSON object"),
+        ('{"call": {"instructions": ["a"]}, "next": "b', "no JSON object"),
     ],
 )
 def test_all_else_is_refused_with_the_reason(text: str, problem: str) -> None:
