@@ -40,6 +40,9 @@ from toolscout.synth.report import report
 FILTERS = ("schema", "grounded", "resembles", "duplicates", "invocation", "judge")
 """In the order in which they run: what costs nothing first."""
 
+_ORDER = ("generate", "fill", "evolve", "translate", "call", *FILTERS)
+"""A step's file keeps its number whichever filters are chosen."""
+
 WITH_MODEL = ("invocation", "judge")
 
 
@@ -128,8 +131,8 @@ class _Chain:
 
     async def run(self, items: Sequence[Item], steps: Sequence[Step[Any] | Sweep]) -> list[Draft]:
         drafts: list[Draft] = []
-        for number, step in enumerate(steps, start=1):
-            path = self.folder / f"{number:02d}-{step.name}.jsonl"
+        for step in steps:
+            path = self.folder / f"{_ORDER.index(step.name) + 1:02d}-{step.name}.jsonl"
             try:
                 if isinstance(step, Sweep):
                     drafts, count = run_sweep(step, [i for i in items if isinstance(i, Draft)], path)
