@@ -55,7 +55,8 @@ _NATIVE = re.compile(
 _RUNTIME = re.compile(
     r"(?:\brequires?|\bneeds?|unsupported|minimum|at least)[ :]{1,3}(?:\w+ ){0,3}(?:node(?:\.?js)?|bun|deno|python)\b"
     r"[^\n/]{0,30}\d|UNSUPPORTED_NODE|Bun is not defined|"
-    r"Cannot find package 'bun:|bun:sqlite|node:sqlite|Deno is not defined|ERR_UNKNOWN_BUILTIN_MODULE|"
+    r"Cannot find package 'bun:|Received protocol 'bun:|bun:sqlite|node:sqlite|Deno is not defined|"
+    r"ERR_UNKNOWN_BUILTIN_MODULE|"
     r"env: ['‘]?(?:bun|deno|uv|uvx|python)['’]?: No such file|spawn (?:bun|deno|uv|uvx|docker|java|go) ENOENT",
     re.I,
 )
@@ -89,7 +90,11 @@ _KEY = re.compile(
     r"(?:required|missing|set)[^\n]{0,20}\b[A-Z][A-Z0-9]*_[A-Z0-9_]+",
     re.I,
 )
-_READ_ONLY = re.compile(r"EROFS|Read-only file system|EACCES: permission denied, (?:mkdir|open|copyfile|unlink|rename)")
+_READ_ONLY = re.compile(
+    # Node before 22 says ENOENT of a folder that it cannot make in a read-only one.
+    r"EROFS|Read-only file system|EACCES: permission denied, (?:mkdir|open|copyfile|unlink|rename)"
+    r"|ENOENT: no such file or directory, mkdir '[^']*/node_modules/"
+)
 _HTTP = re.compile(
     r"(?:listening|running|started|serving|server)[^\n]{0,60}(?:port|https?://|:\d{4,5}\b)|Uvicorn running on|"
     r"Application startup complete|Streamable ?HTTP|SSE (?:server|transport|endpoint)",

@@ -269,19 +269,19 @@ def more_numbers(asked: Sequence[Asked], threshold: float | None) -> JsonObject:
     ``dynamic_k`` (`lengths.length_report`)."""
     answerable = [a for a in asked if a.row.gold]
     served = [not a.row.relevant_ids().isdisjoint(a.given) for a in answerable]
+    refusal = refusal_report(
+        [a.probability for a in answerable],
+        [a.probability for a in asked if not a.row.gold],
+        threshold,
+        served,
+    )
+    if refusal is not None:
+        refusal["by_split"] = {
+            name: {"n": len(rows), "refused": _rounded(share(a.no_match for a in rows))}
+            for name, rows in grouped(asked, lambda a: split_of(a.row)).items()
+        }
     return {
-        "refusal": refusal_report(
-            [a.probability for a in answerable],
-            [a.probability for a in asked if not a.row.gold],
-            threshold,
-            served,
-        )
-        | {
-            "by_split": {
-                name: {"n": len(rows), "refused": _rounded(share(a.no_match for a in rows))}
-                for name, rows in grouped(asked, lambda a: split_of(a.row)).items()
-            }
-        },
+        "refusal": refusal,
         "dynamic_k": length_report(
             [Lengths(a.judged(), len(a.given), a.dynamic_tokens, a.fixed_tokens, a.no_match) for a in answerable]
         ),

@@ -8,7 +8,7 @@ def bfloat16_pays() -> bool:
     import torch
 
     if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
+        return bool(torch.cuda.is_bf16_supported())
     # Private, and missing in some versions; without it training is only slower.
     asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return any(ask() for ask in asked if ask)

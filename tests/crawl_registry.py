@@ -30,7 +30,13 @@ class LocalServer:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def do_HEAD(self) -> None:
+                self._reply(with_body=False)
+
             def do_GET(self) -> None:
+                self._reply(with_body=True)
+
+            def _reply(self, *, with_body: bool) -> None:
                 outer.asked.append(self.path)
                 parts = urlsplit(self.path)
                 query = {k: v[0] for k, v in parse_qs(parts.query).items()}
@@ -40,7 +46,8 @@ class LocalServer:
                 self.send_header("content-type", kind)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                if with_body:
+                    self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
                 pass

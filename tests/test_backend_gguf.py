@@ -144,7 +144,7 @@ def test_an_installed_known_model_is_the_default_and_loads_lazily(
     settings: Settings, small_model: InstalledModel
 ) -> None:
     backend = make_backend(settings)
-    assert isinstance(backend, GgufBackend) and backend.name == "smollm2-135m" and backend._server is None
+    assert isinstance(backend, GgufBackend) and backend.name == "toolscout-smollm2-135m" and backend._server is None
 
 
 def test_a_model_that_is_not_installed_is_named(settings: Settings) -> None:

@@ -199,7 +199,7 @@ async def test_one_that_only_talks_still_gives_checked_calls(serve: Callable[...
     answers = iter(
         [
             "I would use `get_weather` for that.",
-            'Sure!\n```json\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": 9, "mood": "good"}}\n```',
+            'Sure!\n```json\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": [3], "mood": "good"}}\n```',
             '{"name": "get_weather", "arguments": "{\\"city\\": \\"Oslo\\", \\"days\\": 3}"}',
         ]
     )

@@ -47,7 +47,7 @@ async def test_ready_only_means_callable_on_this_machine(settings: Settings) -> 
             ("there", ServerState.READY),
         ):
             tool = Tool(tool_id=f"{name}/echo", server_id=name, name="echo", description="Echo a text.")
-            catalogue.put_server(Server(server_id=name, state=state), [tool])
+            catalogue.put_server(Server(server_id=name, name="Echo", state=state), [tool])
     async with Engine(settings) as engine:
         await engine.reindex()
         found = await engine.search("echo a text")

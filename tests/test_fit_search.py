@@ -45,7 +45,7 @@ def test_fit_writes_parameters_that_search_reads(settings: Settings, tmp_path: P
     params = fusion.read_params(out)
     assert all(params.signals[name] >= 0 for name in fit_search.FITTED)
     assert params.signals["tool"] > 0
-    assert 0 < params.threshold < 1
+    assert 0 <= params.threshold < 1
     assert "calls.jsonl: 11 requests" in params.fitted
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from toolscout.index.guard.concepts import CONCEPTS, lowered
 from toolscout.index.guard.finding import Finding, Severity, quoted
-from toolscout.index.guard.texts import Piece
+from toolscout.index.guard.texts import MAX_PIECE, Piece
 
 _CONTEXT_NAME = re.compile(
     r"""^_*(?:full|whole|entire|complete|raw|all)?_*(?:chat|conversation|dialog(?:ue)?|session)_?(?:history|
@@ -113,33 +114,49 @@ def parameters(pieces: list[Piece], about: str) -> Iterator[Finding]:
             described[name] = (piece.where, f"{text} {piece.text}".strip())
         elif piece.kind == "key":
             described.setdefault(name, (piece.where, ""))
-    names = list(described)
+    subject = _Subject(about, list(described))
     for name, (where, text) in described.items():
         words = name.replace("_", " ").replace("-", " ").strip()
         whole = f"{words}: {text}"[:2000]
-        rest = f"{about} {' '.join(n for n in names if n != name)}"
-        if message := _context(name, text, rest) or _secret(whole, rest):
+        if message := _context(name, text[:MAX_PIECE], subject) or _secret(name, whole, subject):
             yield Finding("exfiltration_parameter", Severity.WARN, where, quoted(whole), message)
 
 
-def _context(name: str, text: str, rest: str) -> str:
-    chat = _CHAT.search(rest.replace("_", " "))
-    if _CONTEXT_NAME.match(name) and not chat:
-        return "asks for the conversation or the model's instructions"
+class _Subject:
+    """What a tool is about: its own words, and the names of its parameters. Each is read once for a pattern, however
+    many parameters ask."""
+
+    def __init__(self, about: str, names: list[str]) -> None:
+        self._about, self._names = about[:MAX_PIECE].replace("_", " "), names
+        self._found: dict[re.Pattern[str], tuple[bool, list[str]]] = {}
+
+    def speaks_of(self, pattern: re.Pattern[str], but: str) -> bool:
+        """Whether the pattern is in the tool's words or in the name of a parameter other than ``but``."""
+        if pattern not in self._found:
+            named = (n for n in self._names if pattern.search(n.replace("_", " ")))
+            self._found[pattern] = (pattern.search(self._about) is not None, list(islice(named, 2)))
+        told, named_two = self._found[pattern]
+        return told or any(name != but for name in named_two)
+
+
+def _context(name: str, text: str, subject: _Subject) -> str:
+    message = "asks for the conversation or the model's instructions"
+    if _CONTEXT_NAME.match(name) and not subject.speaks_of(_CHAT, name):
+        return message
     if not text:
         return ""
     low = lowered(text)
-    if CONCEPTS["context"].search(low) and CONCEPTS["whole"].search(low) and not chat:
-        return "asks for the conversation or the model's instructions"
+    if CONCEPTS["context"].search(low) and CONCEPTS["whole"].search(low) and not subject.speaks_of(_CHAT, name):
+        return message
     if (found := _WHOLE_CONTEXT.search(text)) and (
-        not chat or re.search(r"\byour?\b|everything the user", found.group(), re.I)
+        not subject.speaks_of(_CHAT, name) or re.search(r"\byour?\b|everything the user", found.group(), re.I)
     ):
-        return "asks for the conversation or the model's instructions"
+        return message
     return ""
 
 
-def _secret(whole: str, rest: str) -> str:
+def _secret(name: str, whole: str, subject: _Subject) -> str:
     for secret, related in _SECRETS:
-        if (found := secret.search(whole)) and not related.search(rest):
+        if (found := secret.search(whole)) and not subject.speaks_of(related, name):
             return f"asks for {found.group().lower()!r}, which has nothing to do with what the tool does"
     return ""
