@@ -137,16 +137,20 @@ class Shop:
                     raise DeployError(
                         Failure.INSTALL, "timeout", f"{said.text}\nstill installing after {seconds:.0f} s"
                     )
-                if folder_size(folder) > self.limits.install_disk * MIB:
-                    raise DeployError(
-                        Failure.INSTALL, "too_large", f"the installation grew beyond {self.limits.install_disk} MiB"
-                    )
+                self._check_size(folder)
+            self._check_size(folder)
         finally:
             if process.returncode is None:
                 kill_all(process.pid)
             await asyncio.wait([reading], timeout=5)
             reading.cancel()
         return process.returncode or 0, said.text
+
+    def _check_size(self, folder: Path) -> None:
+        if folder_size(folder) > self.limits.install_disk * MIB:
+            raise DeployError(
+                Failure.INSTALL, "too_large", f"the installation grew beyond {self.limits.install_disk} MiB"
+            )
 
     def _confined(self, folder: Path, argv: Sequence[str]) -> list[str]:
         """As the installing user, who can write the installation and the caches and nothing else."""
