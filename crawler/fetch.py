@@ -7,13 +7,13 @@ import email.utils
 import json
 import random
 import time
-import urllib.robotparser
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx
+from protego import Protego
 
 import toolscout
 from toolscout.errors import ToolscoutError
@@ -108,7 +108,7 @@ class Fetcher:
         self._retries = retries
         self._backoff = backoff
         self._hosts: dict[str, _Host] = {}
-        self._robots: dict[str, urllib.robotparser.RobotFileParser | None] = {}
+        self._robots: dict[str, Protego | None] = {}
         self._client = httpx.AsyncClient(
             follow_redirects=True,
             timeout=timeout,
@@ -204,22 +204,31 @@ class Fetcher:
             plain = {k: v for k, v in answer.headers.items() if k not in ("content-encoding", "content-length")}
             return httpx.Response(answer.status_code, headers=plain, content=bytes(body))
 
+    async def crawl_delay(self, url: str) -> float:
+        """Seconds between two pages that the site's robots.txt asks for; 0 where it asks for nothing.
+
+        Raises:
+            FetchError: robots.txt cannot be had.
+        """
+        rules = await self._rules(url)
+        return float((rules and rules.crawl_delay(self.user_agent)) or 0.0)
+
     async def _allowed(self, url: str) -> bool:
+        rules = await self._rules(url)
+        return rules is None or bool(rules.can_fetch(url, self.user_agent))
+
+    async def _rules(self, url: str) -> Protego | None:
         parts = urlsplit(url)
         site = f"{parts.scheme}://{parts.netloc}"
         if site not in self._robots:
-            rules = urllib.robotparser.RobotFileParser()
             try:
-                answer = await self._retrying(f"{site}/robots.txt", {})
-                rules.parse(answer.text.splitlines())
-                self._robots[site] = rules
+                self._robots[site] = Protego.parse((await self._retrying(f"{site}/robots.txt", {})).text)
             except FetchError as error:
                 # RFC 9309: no such file means that everything may be crawled; a failing server, that nothing may.
                 if not 400 <= error.status < 500:
                     raise
                 self._robots[site] = None
-        found = self._robots[site]
-        return found is None or found.can_fetch(self.user_agent, url)
+        return self._robots[site]
 
 
 class _Host:

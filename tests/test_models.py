@@ -264,7 +264,9 @@ def test_the_packaged_model_is_found_unimported_and_has_its_pinned_hash(
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
     model = packaged_model()
     assert model is not None and model.path.parent == package and models._hash(model.path) == model.sha256
-    assert store.pull("smollm2-135m") == model and store.resolve() == model
+    assert store.pull("smollm2-135m") == model
+    tuned = store.resolve()
+    assert tuned is not None and tuned.name == "toolscout-smollm2-135m", "its adapter comes with Toolscout"
     code = (
         "import sys; from toolscout.server.models import packaged_model as p; assert p(); print('llm' in sys.modules)"
     )
@@ -283,7 +285,8 @@ def test_the_best_known_model_is_used_unless_one_is_named(
     better = tmp_path / "better.gguf"
     better.write_bytes(DATA)
     store.add(str(better), name="own")
-    assert store.resolve() == packaged_model(), "the user's own is used only by name"
+    monkeypatch.setattr(models, "packaged_model", partial(lambda: None))
+    assert store.resolve() is None, "the user's own is used only by name"
     store.add(str(better), name="qwen2.5-coder-0.5b")
     resolved = store.resolve()
     assert resolved is not None and resolved.name == "qwen2.5-coder-0.5b"
@@ -295,7 +298,6 @@ def test_the_best_known_model_is_used_unless_one_is_named(
     for unknown in ("qwen2.5-coder-1.5b", "gpt-17"):
         with pytest.raises(NotFound):
             named(unknown)
-    monkeypatch.setattr(models, "packaged_model", partial(lambda: None))
     store.remove("qwen2.5-coder-0.5b")
     assert store.resolve() is None
 

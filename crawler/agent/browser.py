@@ -13,7 +13,7 @@ import ipaddress
 import os
 import shutil
 import time
-import urllib.robotparser
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,6 +28,7 @@ _SKIPPED = frozenset({"image", "media", "font", "websocket", "eventsource", "man
 _ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _HUMANS_ONLY = ("verify you are human", "checking your browser", "enable javascript and cookies to continue")
 _SETTLE = 6.0
+_LONGEST_DELAY = 60.0
 """Most seconds for a page to come to rest."""
 
 
@@ -62,7 +63,7 @@ class Browser:
         self._rest = rest
         self._timeout = timeout
         self._next: dict[str, float] = {}
-        self._delays: dict[str, float] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
         self._stack = contextlib.AsyncExitStack()
         self._context: BrowserContext | None = None
         self._tabs: dict[Page, Tab] = {}
@@ -124,25 +125,21 @@ class Browser:
             tab = self._tabs.get(request.frame.page)
             await (tab._serve(route, request) if tab is not None else route.abort())
 
-    async def _turn(self, url: str, share: float = 1.0) -> None:
-        """Wait for this host's turn."""
-        parts = urlsplit(url)
-        if share == 1.0 and parts.netloc not in self._delays:
-            self._delays[parts.netloc] = await self._crawl_delay(f"{parts.scheme}://{parts.netloc}")
-        gap = max(self._delay, self._delays.get(parts.netloc, 0.0)) * share
-        start = max(time.monotonic(), self._next.get(parts.netloc, 0.0))
-        self._next[parts.netloc] = start + gap
-        await asyncio.sleep(start - time.monotonic())
+    @contextlib.asynccontextmanager
+    async def _turn(self, url: str, share: float = 1.0) -> AsyncIterator[None]:
+        """This host's turn: one at a time, and the next a pause after this one's end, however slow either side is."""
+        host = urlsplit(url).netloc
+        pause = await self._pause(url) * share
+        async with self._turns.setdefault(host, asyncio.Lock()):
+            await asyncio.sleep(self._next.get(host, 0.0) - time.monotonic())
+            try:
+                yield
+            finally:
+                self._next[host] = time.monotonic() + pause
 
-    async def _crawl_delay(self, site: str) -> float:
-        rules = urllib.robotparser.RobotFileParser()
-        try:
-            rules.parse((await self._fetcher.get(f"{site}/robots.txt")).text.splitlines())
-        except FetchError as error:
-            if 400 <= error.status < 500:
-                return 0.0
-            raise
-        return min(float(rules.crawl_delay(self._fetcher.user_agent) or 0.0), 60.0)
+    async def _pause(self, url: str) -> float:
+        """Seconds between two pages of this site: ours, or what its robots.txt asks for."""
+        return max(self._delay, min(await self._fetcher.crawl_delay(url), _LONGEST_DELAY))
 
 
 class Tab:
@@ -176,7 +173,8 @@ class Tab:
         self._under_way.clear()
         self._browser.pages += 1
         try:
-            await self._page.goto(url, wait_until="domcontentloaded")
+            patience = self._browser._timeout + await self._browser._pause(url)
+            await self._page.goto(url, wait_until="domcontentloaded", timeout=patience * 1000)
         except Error as error:
             raise self._failed(url, error) from None
         if self._failure is not None:
@@ -272,8 +270,8 @@ class Tab:
             if not same or request.frame.parent_frame is not None or request.method != "GET":
                 await _stay(route)
                 return
-            await self._browser._turn(request.url)
-            page = await self._browser._fetcher.get(request.url, robots=True, max_age=0 if self._fresh else None)
+            async with self._browser._turn(request.url):
+                page = await self._browser._fetcher.get(request.url, robots=True, max_age=0 if self._fresh else None)
             await route.fulfill(status=200, body=page.body, content_type=page.content_type or "text/html")
             return
         if (
@@ -284,7 +282,9 @@ class Tab:
             await route.abort()
             return
         if same and request.resource_type in ("xhr", "fetch"):
-            await self._browser._turn(request.url, 0.1)
+            async with self._browser._turn(request.url, 0.1):
+                await route.continue_()
+            return
         await route.continue_()
 
 
