@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from toolscout.finetune.caller.presets import CallerOptions, preset
 from toolscout.finetune.caller.tokens import IGNORED, chat_text, make_packs, tokenize
 from toolscout.finetune.caller.train import CallerRunning, train_caller
 from toolscout.index.asset import file_sha256
-from toolscout.jsonl import write_records
+from toolscout.jsonl import read_records, write_records
 from toolscout.server.adapters import packaged_adapters
 from toolscout.server.backends import make_backend
 from toolscout.server.backends.gguf import GgufBackend
@@ -204,6 +205,28 @@ def test_resumed_is_as_if_never_stopped(run: Path, base: Path, rows_file: Path, 
     assert losses[-1] < losses[0]
     card = (run / "README.md").read_text()
     assert "missing" in card and json.loads((run / "run.json").read_text())["rows"]["sha256"] in card
+
+
+def test_an_adapter_learns_on_from_further_rows(run: Path, base: Path, rows_file: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    more = replace(OPTIONS, skip=16, steps=1, rate=0.0)
+    kept = train_caller(rows_file, base, tmp_path / "kept", more, CallerRunning(threads=1), adapter=run / "adapter")
+    moved = replace(more, rate=3e-2)
+    train_caller(rows_file, base, tmp_path / "on", moved, CallerRunning(threads=1), adapter=run / "adapter")
+    before, same, after = (
+        load_file(folder / "adapter" / "adapter_model.safetensors")
+        for folder in (run, tmp_path / "kept", tmp_path / "on")
+    )
+    assert all(np.array_equal(before[k], same[k]) for k in before) and before.keys() == after.keys()
+    assert any(not np.array_equal(before[k], after[k]) for k in before)
+    assert kept["lengths"]["rows"] == len(list(read_records(rows_file, CallRow))[16:56])
+    with pytest.raises(BadInput, match="other adapter"):
+        train_caller(rows_file, base, tmp_path / "on", moved)
+    with pytest.raises(BadInput, match="no rows"):
+        train_caller(rows_file, base, tmp_path / "none", replace(OPTIONS, skip=10_000))
+    with pytest.raises(NotFound, match="no adapter"):
+        train_caller(rows_file, base, tmp_path / "none", OPTIONS, adapter=tmp_path)
 
 
 def test_another_run_is_not_mixed_in(run: Path, base: Path, rows_file: Path, tmp_path: Path) -> None:

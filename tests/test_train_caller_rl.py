@@ -16,9 +16,9 @@ from test_caller_rewards import TOOLS, row
 
 from toolscout.errors import BadInput, NotFound
 from toolscout.finetune.caller.attention import register
-from toolscout.finetune.caller.base import load_base
+from toolscout.finetune.caller.base import load_adapted, load_base
 from toolscout.finetune.caller.presets import CallerOptions
-from toolscout.finetune.caller.rl import load_adapted, train_rl
+from toolscout.finetune.caller.rl import train_rl
 from toolscout.finetune.caller.rl_data import gold_probabilities, held_out, usable_rows
 from toolscout.finetune.caller.rl_options import RlOptions
 from toolscout.finetune.caller.rl_rollout import sample

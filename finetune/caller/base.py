@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, ModelError, NotFound
+from toolscout.finetune.caller.attention import register
 
+WEIGHTS_FILE = "adapter_model.safetensors"
 NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 
 
@@ -70,3 +72,32 @@ def load_base(folder: Path, *, dtype: Any = None, attention: str = "sdpa") -> tu
     )
     model.config.use_cache = False
     return model, tokenizer
+
+
+def load_adapted(folder: Path, adapter: Path, *, bf16: bool = False, share: bool = True) -> tuple[Any, Any]:
+    """(base with the adapter on it, to be trained on; tokenizer). ``share``: attention for prompts computed once.
+
+    Raises NotFound where either is missing, BadInput when they do not fit.
+    """
+    import torch
+    from peft import PeftModel
+
+    check_adapter(adapter)
+    model, tokenizer = load_base(
+        folder, dtype=torch.bfloat16 if bf16 else torch.float32, attention=register() if share else "sdpa"
+    )
+    try:
+        model = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
+    except (RuntimeError, ValueError) as error:
+        raise BadInput(
+            f"The adapter in {adapter} does not fit the base: {str(error).splitlines()[0]}", "Give the base it sits on."
+        ) from None
+    return model, tokenizer
+
+
+def check_adapter(folder: Path) -> Path:
+    """The weights of an adapter folder. Raises NotFound."""
+    weights = folder / WEIGHTS_FILE
+    if not weights.is_file():
+        raise NotFound(f"There is no adapter in {folder}.", "`toolscout train caller` writes RUN/adapter.")
+    return weights

@@ -27,6 +27,7 @@ def write_card(path: Path, identity: JsonObject, result: JsonObject, command: st
         "| | file | SHA-256 |\n|---|---|---|",
         f"| rows | {rows['file']} | `{rows['sha256']}` |",
         f"| base weights | | `{identity['base']}` |",
+        *([f"| adapter it goes on from | | `{identity['adapter']}` |"] if "adapter" in identity else []),
         "",
         _table({key: result[key] for key in ("kinds", "candidates", "styles", "lengths", "too_long")}),
         "\n## Settings\n",

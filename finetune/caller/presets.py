@@ -32,6 +32,8 @@ class CallerOptions:
     """At most so many steps; 0: all rows once."""
     limit: int = 0
     """Only the first so many rows, for trials and for scaling curves; 0: all."""
+    skip: int = 0
+    """Without the first so many rows: those that the adapter it goes on from has seen."""
     weight_decay: float = 0.0
     seed: int = 0
 

@@ -24,9 +24,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolscout.errors import BadInput, NotFound, StorageError
-from toolscout.finetune.caller.attention import register
-from toolscout.finetune.caller.base import load_base, require_training
+from toolscout.errors import BadInput, StorageError
+from toolscout.finetune.caller.base import check_adapter, load_adapted, require_training
 from toolscout.finetune.caller.rl_card import write_rl_card
 from toolscout.finetune.caller.rl_data import RlRow, drawn_rows, held_out, measured_rows, usable_rows
 from toolscout.finetune.caller.rl_measure import Measured, comparison, measure, summary
@@ -38,8 +37,6 @@ from toolscout.index.asset import file_sha256
 from toolscout.jsonl import read_records
 from toolscout.records import JsonObject, Tool, sha256_hex
 from toolscout.synth.call_rows import CallRow
-
-WEIGHTS_FILE = "adapter_model.safetensors"
 
 
 def train_rl(
@@ -62,8 +59,7 @@ def train_rl(
     """
     require_training()
     running = running or CallerRunning()
-    if not (adapter / WEIGHTS_FILE).is_file():
-        raise NotFound(f"There is no adapter in {adapter}.", "`toolscout train caller` writes RUN/adapter.")
+    weights = check_adapter(adapter)
     accumulation(options, int(os.environ.get("WORLD_SIZE", "1")))
     shown = {tool_id for row in read_records(rows, CallRow) for tool_id in row.tools}
     identity: JsonObject = {
@@ -71,7 +67,7 @@ def train_rl(
         "rows": {"file": rows.name, "sha256": file_sha256(rows)},
         "tools": sha256_hex("\n".join(sorted(f"{t} {tools[t].computed_fingerprint()}" for t in shown if t in tools))),
         "base": model_hash(base),
-        "adapter": file_sha256(adapter / WEIGHTS_FILE),
+        "adapter": file_sha256(weights),
     }
     main = os.environ.get("RANK", "0") == "0"  # under accelerate: one process writes and speaks
     say = say if main else (lambda _: None)
@@ -168,23 +164,6 @@ def _train(
     if not result["finished"]:
         say(f"stopped at step {done} of {total}; the same command goes on")
     return result
-
-
-def load_adapted(base: Path, adapter: Path, *, bf16: bool = False, share: bool = True) -> tuple[Any, Any]:
-    """(base with the adapter on it, to be trained on; tokenizer). Raises BadInput when they do not fit."""
-    import torch
-    from peft import PeftModel
-
-    model, tokenizer = load_base(
-        base, dtype=torch.bfloat16 if bf16 else torch.float32, attention=register() if share else "sdpa"
-    )
-    try:
-        model = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
-    except (RuntimeError, ValueError) as error:
-        raise BadInput(
-            f"The adapter in {adapter} does not fit the base: {str(error).splitlines()[0]}", "Give the base it sits on."
-        ) from None
-    return model, tokenizer
 
 
 def _read(path: Path, tools: Mapping[str, Tool], tokenizer: Any, options: RlOptions) -> tuple[list[RlRow], Any]:

@@ -28,7 +28,7 @@ from typing import Any
 
 from toolscout.errors import BadInput, StorageError
 from toolscout.finetune.caller.attention import register
-from toolscout.finetune.caller.base import load_base, require_training
+from toolscout.finetune.caller.base import check_adapter, load_adapted, load_base, require_training
 from toolscout.finetune.caller.card import write_card
 from toolscout.finetune.caller.collate import collate
 from toolscout.finetune.caller.presets import CallerOptions
@@ -63,12 +63,14 @@ def train_caller(
     options: CallerOptions,
     running: CallerRunning | None = None,
     *,
+    adapter: Path | None = None,
     say: Say = lambda _: None,
     tick: Tick = lambda done, total: None,
 ) -> JsonObject:
     """Train, or go on with the run in ``out``; returns what ``train.json`` says (``finished`` False if stopped).
 
-    ``rows`` is a file of :class:`~toolscout.synth.call_rows.CallRow`, ``base`` a checkpoint folder. Raises BadInput
+    ``rows`` is a file of :class:`~toolscout.synth.call_rows.CallRow`, ``base`` a checkpoint folder. With ``adapter``,
+    a folder that an earlier run wrote, that adapter learns on (its rank and modules stay as they are). Raises BadInput
     for unusable rows and when ``out`` holds another run, NotFound without base weights, ModelError without the extra,
     StorageError when ``out`` cannot be written.
     """
@@ -79,6 +81,8 @@ def train_caller(
         "rows": {"file": rows.name, "sha256": file_sha256(rows)},
         "base": model_hash(base),
     }
+    if adapter is not None:
+        identity["adapter"] = file_sha256(check_adapter(adapter))
     main = os.environ.get("RANK", "0") == "0"  # under accelerate: one process writes and speaks
     say = say if main else (lambda _: None)
     try:
@@ -88,7 +92,7 @@ def train_caller(
         if (out / "train.json").is_file():
             say(f"{out} is finished; nothing to do")
             return dict(json.loads((out / "train.json").read_text("utf-8")))
-        return _train(rows, base, out, options, running, identity, say, tick)
+        return _train(rows, base, adapter, out, options, running, identity, say, tick)
     except OSError as error:
         raise StorageError(f"{out} cannot be written: {error}.", "Check the folder and the free space.") from None
 
@@ -105,7 +109,7 @@ def same_run(out: Path, identity: JsonObject) -> None:
         before = json.loads(path.read_text("utf-8"))
     except ValueError:
         raise BadInput(f"{path} cannot be read.", "Choose another --out.") from None
-    different = sorted(key for key in identity if before.get(key) != identity[key])
+    different = sorted(key for key in identity | before if before.get(key) != identity.get(key))
     if different:
         raise BadInput(
             f"{out} holds a run with other {', '.join(different)}.",
@@ -123,6 +127,7 @@ def write_json(path: Path, value: object) -> None:
 def _train(
     path: Path,
     base: Path,
+    adapter: Path | None,
     out: Path,
     options: CallerOptions,
     running: CallerRunning,
@@ -138,13 +143,16 @@ def _train(
         torch.set_num_threads(running.threads)
     gpu = torch.cuda.is_available()
     bf16 = bfloat16_pays()
-    rows = list(read_records(path, CallRow))[: options.limit or None]
+    rows = list(read_records(path, CallRow))[options.skip : options.skip + options.limit if options.limit else None]
     if not rows:
-        raise BadInput(f"{path} holds no rows.", "Make them with `toolscout train caller-rows`.")
+        raise BadInput(f"{path} holds no rows to learn from.", "Lower --skip, or make rows with train caller-rows.")
     # A GPU computes a masked square faster than it would the parts.
-    model, tokenizer = load_base(
-        base, dtype=torch.bfloat16 if bf16 else torch.float32, attention="sdpa" if gpu else register()
-    )
+    if adapter is not None:
+        model, tokenizer = load_adapted(base, adapter, bf16=bf16, share=not gpu)
+    else:
+        model, tokenizer = load_base(
+            base, dtype=torch.bfloat16 if bf16 else torch.float32, attention="sdpa" if gpu else register()
+        )
     tokens = tokenize(rows, tokenizer)
     packs, too_long = make_packs(tokens, max_tokens=options.max_tokens, share=options.share)
     if not packs:
@@ -324,7 +332,7 @@ def _trainer(
         train_dataset=Dataset.from_list([asdict(pack) for pack in packs]),
         data_collator=lambda rows: collate([Pack(**row) for row in rows], pad, sizes=not gpu),
         processing_class=tokenizer,
-        peft_config=lora_config(options),
+        peft_config=None if hasattr(model, "peft_config") else lora_config(options),
         callbacks=[log],
     )
     for callback in list(trainer.callback_handler.callbacks):

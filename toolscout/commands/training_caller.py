@@ -135,7 +135,7 @@ def caller(
     threads: Annotated[int, typer.Option(min=0, help="CPU threads.", show_default="PyTorch's choice")] = 0,
     rl: Annotated[bool, typer.Option("--rl", help="Go on from an adapter by reinforcement (GRPO).")] = False,
     adapter: Annotated[
-        Path | None, typer.Option(help="--rl: adapter folder to go on from.", show_default=False)
+        Path | None, typer.Option(help="Adapter folder to go on from (--rl needs one).", show_default=False)
     ] = None,
     tools: Annotated[
         list[Path] | None,
@@ -186,17 +186,15 @@ def caller(
     held_rows: Annotated[
         int | None, typer.Option(min=1, help="--rl: most rows to measure with.", show_default="preset")
     ] = None,
-    skip: Annotated[
-        int, typer.Option(min=0, help="--rl: leave out the first rows, on which the adapter was tuned.")
-    ] = 0,
+    skip: Annotated[int, typer.Option(min=0, help="Leave out the first rows, on which the adapter was tuned.")] = 0,
     vllm: Annotated[bool, typer.Option("--vllm", help="--rl: sample with vLLM (GPU, with --no-share).")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a call generator with LoRA; checkpointed, seeded, on CPU or GPU, on several by `accelerate launch`.
 
-    A GGUF base is dequantised once, beside the run: the adapter then fits the very weights that are served. With --rl
-    training goes on from --adapter by GRPO, from rewards that programs check; held-out rows are measured before and
-    after.
+    A GGUF base is dequantised once, beside the run: the adapter then fits the very weights that are served. With
+    --adapter a tuned one learns on, from further rows; with --rl by GRPO, from rewards that programs check, and
+    held-out rows are measured before and after.
     """
     from toolscout.commands.training import _command
     from toolscout.finetune.caller.base import prepare_base
@@ -206,7 +204,7 @@ def caller(
 
     shared = {
         "rate": rate, "schedule": schedule, "warmup": warmup, "batch": batch, "share": share,
-        "steps": steps or None, "limit": limit or None, "seed": seed,
+        "steps": steps or None, "limit": limit or None, "skip": skip or None, "seed": seed,
     }  # fmt: skip
     tuning = {
         "rank": rank, "alpha": alpha, "dropout": dropout, "targets": targets, "accumulate": accumulate,
@@ -216,11 +214,11 @@ def caller(
         "group": group, "prompts": prompts, "temperature": temperature, "max_prompt": max_prompt,
         "max_completion": max_completion, "loss": loss, "scale": scale, "beta": beta,
         "weights": _weights(weights) if weights else None, "easiest": easiest, "hardest": hardest,
-        "held_out": held_out, "held_rows": held_rows, "skip": skip or None, "vllm": vllm or None,
+        "held_out": held_out, "held_rows": held_rows, "vllm": vllm or None,
     }  # fmt: skip
-    _none_given(
-        tuning if rl else {**rewarded, "adapter": adapter, "tools": tools}, "cannot be used with" if rl else "needs"
-    )
+    _none_given(tuning if rl else {**rewarded, "tools": tools}, "cannot be used with" if rl else "needs")
+    if adapter is not None and (rank or alpha or targets):
+        raise BadInput("An adapter keeps its rank, alpha and modules.", "Leave out --rank, --alpha and --targets.")
     if rl and (adapter is None or not tools):
         raise BadInput("--rl needs the adapter to go on from and the rows' tools.", "Give --adapter and --tools.")
     if base.suffix == ".gguf":
@@ -242,7 +240,8 @@ def caller(
             options = rl_preset(preset, **shared, **rewarded)
             result = train_rl(rows, known, base, adapter, out, options, running, say=note, tick=tick)
         else:
-            result = train_caller(rows, base, out, settings(preset, **shared, **tuning), running, say=note, tick=tick)
+            options = settings(preset, **shared, **tuning)
+            result = train_caller(rows, base, out, options, running, adapter=adapter, say=note, tick=tick)
     if as_json:
         emit(result)
     elif result["finished"]:
