@@ -28,7 +28,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -165,6 +165,29 @@ def small_pools(index: SearchIndex, case: Case, random: np.random.Generator) -> 
     return found
 
 
+def installed(
+    index: SearchIndex, calls: Sequence[Call], installations: Mapping[str, Sequence[str]]
+) -> list[tuple[dict[str, float], bool]]:
+    """Shapes of requests over the servers of their installation (``split`` names it), and whether a tool there fits."""
+    found = []
+    for call in calls:
+        rows = [index.server_row(server_id) for server_id in installations[call.split or ""]]
+        allowed = np.isin(index.tool_servers, [row for row in rows if row >= 0])
+        wanted = np.array([id_hash(t) for t in call.relevant_ids()], dtype=np.uint64)
+        if not has_words(call.query) or (call.gold and (lookup(index.sorted_ids, index.id_order, wanted) < 0).all()):
+            continue  # its tools wait for review, or are of another pool
+        ask = _in_pool(index, index.ask(call.query), allowed)
+        found.append((index.rank(ask, allowed, 10).shape, bool(call.gold)))
+    return found
+
+
+def best_cut(chance: Floats, label: Mask) -> float:
+    """The probability that parts requests with and without a tool best: highest mean of both shares told right."""
+    cuts = np.unique(chance)
+    right = [(chance[label] >= cut).mean() + (chance[~label] < cut).mean() for cut in cuts]
+    return float(cuts[int(np.argmax(right))])
+
+
 def _in_pool(index: SearchIndex, ask: Ask, allowed: Mask) -> Ask:
     """The request with its words weighed as in an index of these rows alone."""
     rows = np.flatnonzero(allowed)
@@ -209,6 +232,8 @@ def fit(
     learn: Sequence[Call],
     choose: Sequence[Call],
     alike: Sequence[Call] = (),
+    everyday: Sequence[Call] = (),
+    installations: Mapping[str, Sequence[str]] | None = None,
     *,
     false_refusals: float,
     false_offers: float,
@@ -218,7 +243,8 @@ def fit(
     fitted: str,
 ) -> tuple[fusion.SearchParams, dict[str, object]]:
     """All parameters, and a report on them. Weights are learnt from ``learn``, limits chosen on ``choose``; ``alike``
-    are requests for some tool, whichever, that sound as if they were none."""
+    are requests for some tool, whichever, that sound as if they were none; ``everyday`` are requests over small
+    ``installations`` (name -> server ids), on which the limits over small pools are chosen."""
     cases = read_cases(index, learn)
     answerable = [c for c in cases if len(c.relevant)]
     weights = fit_signals(answerable)
@@ -272,8 +298,10 @@ def fit(
         # No higher than the offers ask for: who asks more tersely than the file does is refused first.
         threshold = min(threshold, float(np.quantile(chance[~label], 1 - false_offers, method="higher")))
 
-    chance_few, label_few = chances(small)
+    few = installed(index, everyday, installations or {}) or small
+    chance_few, label_few = chances(few)
     small_threshold = min(threshold, float(np.quantile(chance_few[label_few], small_refusals, method="lower")))
+    doubt = max(small_threshold, min(threshold, best_cut(chance_few, label_few))) if everyday else 0.0
 
     ranked = [(index.rank(c.ask, None, 2 * _LIMIT), c) for c in wanted]
     gaps = [
@@ -287,6 +315,7 @@ def fit(
         fitted_shape,
         threshold=round(threshold, 4),
         small_threshold=round(small_threshold, 4),
+        doubt=round(doubt, 4),
         drop=round(float(np.quantile(gaps, 1 - lost)), 4),
         tie=round(float(np.quantile(last, longer)), 4),
     )
@@ -316,10 +345,21 @@ def fit(
         "abstention_learnt": abstention(shapes),
         "abstention_small_pools": abstention(small),
         "abstention_chosen": abstention(chosen_shapes),
+        "abstention_everyday": abstention(few) | _doubts(chance_few, label_few, params) if everyday else {},
         "terse_false_refusals": abstention(chosen_short)["false_refusals"],
         "dynamic_k": {"mean_length": round(float(np.mean(lengths)), 2), "recall": round(float(np.mean(held)), 4)},
     }
     return params, report
+
+
+def _doubts(chance: Floats, label: Mask, params: fusion.SearchParams) -> dict[str, float]:
+    """Shares of what is offered that comes with a warning, rightly and wrongly."""
+    offered = chance >= params.small_threshold
+    warned = offered & (chance < params.doubt)
+    return {
+        "rightly_warned": round(float(warned[offered & ~label].mean()), 4),
+        "wrongly_warned": round(float(warned[offered & label].mean()), 4),
+    }
 
 
 def _table(shapes: Sequence[tuple[dict[str, float], bool]], names: Sequence[str]) -> tuple[Floats, Mask]:
@@ -342,11 +382,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("calls", type=Path, nargs="+", help="requests (.jsonl, .jsonl.gz), some unanswerable")
     parser.add_argument("--choose", type=Path, nargs="*", default=[], help="requests that limits are chosen on")
     parser.add_argument("--alike", type=Path, nargs="*", default=[], help="requests for tools that sound like none")
+    parser.add_argument("--everyday", type=Path, nargs="*", default=[], help="requests over small installations")
+    parser.add_argument("--installations", type=Path, help="their servers (.json: name -> list of server ids)")
     parser.add_argument("--encoder", default="default")
     parser.add_argument("--out", type=Path, required=True, help="search.json to write")
     parser.add_argument("--false-refusals", type=float, default=0.03)
     parser.add_argument("--false-offers", type=float, default=0.08)
-    parser.add_argument("--small-refusals", type=float, default=0.1)
+    parser.add_argument("--small-refusals", type=float, default=0.05)
     parser.add_argument("--lost", type=float, default=0.03)
     parser.add_argument("--longer", type=float, default=0.25)
     args = parser.parse_args(argv)
@@ -354,13 +396,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     index = SearchIndex.open(settings.index_dir, settings=settings, params=fusion.SearchParams())
     calls = [call for path in args.calls for call in read_records(path, Call)]
     choose = [call for path in args.choose for call in read_records(path, Call)] if args.choose else calls
-    names = ", ".join(path.name for path in [*args.calls, *args.alike, *args.choose])
+    names = ", ".join(path.name for path in [*args.calls, *args.alike, *args.everyday, *args.choose])
     counts = f"{len(calls)} and {len(choose)}" if args.choose else f"{len(calls)}"
     params, report = fit(
         index,
         calls,
         choose,
         [call for path in args.alike for call in read_records(path, Call)],
+        [call for path in args.everyday for call in read_records(path, Call)],
+        json.loads(args.installations.read_text("utf-8")) if args.installations else {},
         false_refusals=args.false_refusals,
         false_offers=args.false_offers,
         small_refusals=args.small_refusals,

@@ -72,6 +72,8 @@ class SearchParams:
     small_threshold: float = 0.0
     """The threshold over fewer than ``SMALL_POOL`` tools: there a refusal hides a tool that is plainly there, and a
     wrong offer costs little."""
+    doubt: float = 0.0
+    """The probability under which what is offered likelier does not fit than fits: it is offered with a warning."""
     drop: float = 10.0
     tie: float = 0.0
     choice: dict[str, float] = field(default_factory=dict)
@@ -192,6 +194,11 @@ def offers(features: dict[str, float], chance: float, params: SearchParams) -> b
     if features.get("name"):
         return True
     return chance >= threshold_for(float(np.expm1(features["pool"])), params)
+
+
+def doubtful(features: dict[str, float], chance: float, params: SearchParams) -> bool:
+    """Whether an offer of this probability should be read before it is trusted."""
+    return not features.get("name") and chance < params.doubt
 
 
 def threshold_for(pool: float, params: SearchParams) -> float:

@@ -109,7 +109,7 @@ class Answer:
     """``hits`` best first, empty when nothing fits (``no_match``); then ``nearest`` is what came closest, to say so.
 
     ``probability`` is the calibrated chance that the pool holds a tool for the request; of several requests, the
-    highest. A request without a letter or digit matches nothing.
+    highest. A request without a letter or digit matches nothing. ``doubtful``: the hits likelier do not fit than fit.
     """
 
     hits: list[Hit]
@@ -117,6 +117,7 @@ class Answer:
     probability: float
     nearest: list[Hit]
     took_ms: float
+    doubtful: bool = False
 
 
 @dataclass
@@ -243,8 +244,13 @@ class SearchIndex:
 
     def get_server(self, server_id: str) -> Server | None:
         """A server by its id, or None."""
+        row = self.server_row(server_id)
+        return self._server(row) if row >= 0 else None
+
+    def server_row(self, server_id: str) -> int:
+        """The server's row in `tool_servers`; -1 if it is not here."""
         found = np.flatnonzero(self._arrays["server.ids"] == np.uint64(id_hash(server_id)))
-        return self._server(int(found[0])) if len(found) else None
+        return int(found[0]) if len(found) else -1
 
     def similar_tool_ids(self, text: str, k: int = 5) -> list[str]:
         """Ids that are written most alike, best first: for "did you mean". A bare tool name counts as well."""
@@ -311,7 +317,8 @@ class SearchIndex:
         counts = [(r, fusion.cut(r.scores, share, self.params) if dynamic else share) for r in fitting]
         most = max(limit, len(fitting)) * (2 if dynamic else 1)
         hits = self._hits(_share(counts, most), exemplars)
-        return Answer(hits, False, best, [], _ms(started))
+        unsure = all(fusion.doubtful(r.shape, r.probability, self.params) for r in fitting)
+        return Answer(hits, False, best, [], _ms(started), doubtful=unsure)
 
     def warm(self) -> None:
         """Load the encoder and touch the arrays, so that the first query is as fast as the next."""

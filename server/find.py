@@ -17,6 +17,9 @@ ADVICE_NO_MATCH = (
     "No tool here does this. Try once more with the operation in other words, or one operation at a time; "
     "if that finds nothing, say so instead of forcing a tool."
 )
+ADVICE_DOUBTFUL = (
+    "Nothing here is a sure fit. Read the summaries: if none does the operation, say so instead of forcing a tool."
+)
 ADVICE_FILTERED = (
     "None of the tools that pass the filters ({filters}) does this. "
     "Ask once more without them, to see what else is here."
@@ -44,6 +47,8 @@ def compact_answer(
         shaped["advice"] = advice or ADVICE_NO_MATCH
     elif advice:
         shaped["advice"] = advice
+    elif answer.doubtful:
+        shaped["advice"] = ADVICE_DOUBTFUL
     elif shaped["tools"] and shaped["tools"][0]["state"] in _ADVICE:
         shaped["advice"] = _ADVICE[shaped["tools"][0]["state"]]
     return shaped

@@ -240,8 +240,8 @@ def caller(
             options = rl_preset(preset, **shared, **rewarded)
             result = train_rl(rows, known, base, adapter, out, options, running, say=note, tick=tick)
         else:
-            options = settings(preset, **shared, **tuning)
-            result = train_caller(rows, base, out, options, running, adapter=adapter, say=note, tick=tick)
+            tuned = settings(preset, **shared, **tuning)
+            result = train_caller(rows, base, out, tuned, running, adapter=adapter, say=note, tick=tick)
     if as_json:
         emit(result)
     elif result["finished"]:
