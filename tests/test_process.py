@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -25,8 +27,10 @@ def test_a_watchdog_is_not_marked_by_the_pool_that_its_toolscout_belongs_to(monk
     monkeypatch.setenv(MARKER, "outer/1")
     watchdog = Watchdog("inner")
     try:
-        with open(f"/proc/{watchdog.pid}/environ", "rb") as file:  # noqa: PTH123
-            names = {item.partition(b"=")[0] for item in file.read().split(b"\0")}
+        environment, given_up = Path(f"/proc/{watchdog.pid}/environ"), time.monotonic() + 10
+        while not (said := environment.read_bytes()) and time.monotonic() < given_up:
+            time.sleep(0.01)  # empty until it has become the watchdog
+        names = {item.partition(b"=")[0] for item in said.split(b"\0")}
         assert MARKER.encode() not in names and b"PATH" in names and os.environ[MARKER] == "outer/1"
     finally:
         watchdog.close()
