@@ -174,7 +174,8 @@ def installed(
         rows = [index.server_row(server_id) for server_id in installations[call.split or ""]]
         allowed = np.isin(index.tool_servers, [row for row in rows if row >= 0])
         wanted = np.array([id_hash(t) for t in call.relevant_ids()], dtype=np.uint64)
-        if not has_words(call.query) or (call.gold and (lookup(index.sorted_ids, index.id_order, wanted) < 0).all()):
+        relevant = lookup(index.sorted_ids, index.id_order, wanted)
+        if not has_words(call.query) or not allowed.any() or (call.gold and not allowed[relevant[relevant >= 0]].any()):
             continue  # its tools wait for review, or are of another pool
         ask = _in_pool(index, index.ask(call.query), allowed)
         found.append((index.rank(ask, allowed, 10).shape, bool(call.gold)))

@@ -91,7 +91,8 @@ if todo fit fit.json; then
   rm -rf "$out/home"
   TOOLSCOUT_HOME=$out/home TOOLSCOUT_ENCODER=$encoder "$python" -m toolscout catalog import "${files[@]}"
   "$python" -m toolscout.finetune.fit_search "$out/home" "$out/run/fit.jsonl.gz" --choose "${dev[@]}" \
-    --alike "$repo/finetune/data/answerable.jsonl" --encoder "$encoder" \
+    --alike "$repo/finetune/data/answerable.jsonl" --everyday "$repo/finetune/data/everyday.jsonl" \
+    --installations "$repo/finetune/data/installations.json" --encoder "$encoder" \
     --out "$encoder/search.json" > "$results/fit.json.part"
   keep fit.json
   "$python" -m toolscout.finetune.fit_choice "$encoder" "$out/run/fit.jsonl.gz" --tools "${pool[@]}" \

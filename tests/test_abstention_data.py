@@ -132,3 +132,20 @@ def test_length_tells_nothing() -> None:
     middle = {name: lengths[len(lengths) // 2] for name, lengths in words.items()}
     assert abs(middle["unanswerable"] - middle["answerable"]) <= 2
     assert all(lengths[0] <= 2 and lengths[-1] >= 25 for lengths in words.values())
+
+
+def test_everyday_requests_are_over_installations_of_a_few_servers() -> None:
+    installations = json.loads((FOLDER / "installations.json").read_text("utf-8"))
+    rows = [row for _, row in read_objects(FOLDER / "everyday.jsonl")]
+    assert {row["split"] for row in rows} == set(installations) and len(rows) >= 1000
+    assert max(Counter(same_text(row["query"]) for row in [*rows, *ALL]).values()) == 1
+    assert max(Counter(row["id"] for row in [*rows, *ALL]).values()) == 1
+    kinds = Counter(row["kind"] for row in rows)
+    assert set(kinds) == {"plain", "terse", "chatty", "foreign", "absent", "nothing"} and min(kinds.values()) >= 90
+    for row in rows:
+        assert bool(row["gold"]) == (row["kind"] not in ("absent", "nothing")), row["id"]
+        servers = tuple(f"{server_id}/" for server_id in installations[row["split"]])
+        assert all(tool_id.startswith(servers) for tool_id in row["relevant"]), row["id"]
+    assert all(3 <= len(servers) <= 12 for servers in installations.values())
+    everywhere = Counter(server_id for servers in installations.values() for server_id in servers)
+    assert max(everywhere.values()) == 1, "what limits are chosen on one installation is not another's"

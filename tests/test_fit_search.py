@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from toolscout.finetune import fit_search
 from toolscout.index import fusion
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
+from toolscout.index.search import SearchIndex
 from toolscout.jsonl import write_records
 from toolscout.records import Call, GoldCall
 from toolscout.settings import Settings
@@ -47,6 +49,70 @@ def test_fit_writes_parameters_that_search_reads(settings: Settings, tmp_path: P
     assert params.signals["tool"] > 0
     assert 0 <= params.threshold < 1
     assert "calls.jsonl: 11 requests" in params.fitted
+
+
+def test_limits_over_small_pools_come_from_requests_over_installations(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Catalogue(settings.database_url) as catalogue:
+        catalogue.merge(search_pool.servers(), search_pool.tools())
+        build_index(catalogue, settings)
+    installations = {
+        "a": ["acme/pdf", "demo/time", "acme/weather", "acme/github"],
+        "b": ["acme/slack"],
+        "c": ["gone/1"],
+    }
+    written = {
+        "join these pdf files": ("a", "acme/pdf/merge_pdfs"),
+        "what time is it in Lima": ("a", "demo/time/get_current_time"),
+        "tell the channel that we are late": ("b", "acme/slack/post_message"),
+        "put this song on my playlist": ("b", None),
+        "make me laugh": ("a", None),
+        "merge the two reports into one pdf": ("b", "acme/pdf/merge_pdfs"),  # not in that installation
+        "anything": ("c", None),  # whose servers are not in this pool
+    }
+    everyday = [
+        Call(id=str(i), query=query, split=split, gold=[GoldCall(tool_id=tool_id)] if tool_id else [])
+        for i, (query, (split, tool_id)) in enumerate(written.items())
+    ]
+    write_records(tmp_path / "everyday.jsonl", everyday)
+    (tmp_path / "installations.json").write_text(json.dumps(installations))
+    write_records(
+        tmp_path / "calls.jsonl",
+        [
+            Call(id=str(i), query=query, gold=[GoldCall(tool_id=tool_id)] if tool_id else [])
+            for i, (query, tool_id) in enumerate(REQUESTS.items())
+        ],
+    )
+    index = SearchIndex.open(settings.index_dir, settings=settings)
+    shapes = fit_search.installed(index, everyday, installations)
+    assert [label for _, label in shapes] == [True, True, True, False, False]
+    sizes = {round(float(np.expm1(shape["pool"]))) for shape, _ in shapes}
+    assert max(sizes) < len(index), "over the installation, not the whole"
+    out = tmp_path / "search.json"
+    command = [str(settings.home), str(tmp_path / "calls.jsonl"), "--out", str(out), "--small-refusals", "0.0"]
+    fit_search.main(
+        [
+            *command,
+            "--everyday",
+            str(tmp_path / "everyday.jsonl"),
+            "--installations",
+            str(tmp_path / "installations.json"),
+        ]
+    )
+    params = fusion.read_params(out)
+    report = json.loads(capsys.readouterr().out)["abstention_everyday"]
+    assert report["auroc"] == 1.0 and report["false_refusals"] == 0.0
+    least = min(fusion.probability(shape, params) for shape, label in shapes if label)
+    assert params.small_threshold == pytest.approx(min(params.threshold, least), abs=1e-4)
+    assert params.small_threshold <= params.doubt
+    assert "everyday.jsonl" in params.fitted
+
+
+def test_the_best_cut_tells_most_apart() -> None:
+    chance = np.array([0.1, 0.2, 0.3, 0.6, 0.7, 0.9])
+    assert fit_search.best_cut(chance, np.array([False, False, True, False, True, True])) in (0.3, 0.7)
+    assert fit_search.best_cut(chance, np.array([False, False, False, True, True, True])) == 0.6
 
 
 def test_logistic_regression_finds_the_separating_feature() -> None:

@@ -18,6 +18,7 @@ from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
 from toolscout.index.search import MAX_REQUESTS, Answer, Filters, SearchIndex, ToolRequest
 from toolscout.records import ServerState
+from toolscout.server.find import compact_answer
 from toolscout.settings import Settings
 
 
@@ -102,6 +103,22 @@ def test_nothing_fits(index: SearchIndex, query: str) -> None:
     forced = index.find(query, abstain=False)
     assert not forced.no_match
     assert forced.hits
+
+
+def test_what_likelier_does_not_fit_is_offered_with_a_warning(index: SearchIndex) -> None:
+    before = index.params
+    try:
+        index.params = replace(before, doubt=0.0)
+        assert not index.find("merge two pdf files").doubtful
+        index.params = replace(before, doubt=1.0)
+        answer = index.find("merge two pdf files")
+        assert answer.doubtful and answer.hits
+        assert not index.find("merge_pdfs").doubtful, "who names a tool means it"
+        assert not index.find("asdf qwer zxcv").doubtful, "what is refused is not offered"
+        shaped = compact_answer(answer, state_of=lambda *_: ServerState.READY)
+        assert "Read the summaries" in shaped["advice"] and shaped["tools"] and not shaped["no_match"]
+    finally:
+        index.params = before
 
 
 def test_structured_requests_share_the_answer(index: SearchIndex) -> None:
