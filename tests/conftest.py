@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from chat_endpoint import serve  # noqa: F401 (fixture of the tests with a model endpoint)
 from databases import catalogue_url, postgres  # noqa: F401 (fixtures of the catalogue's tests)
 from weights import small_model, smollm2  # noqa: F401 (fixtures of the tests with a real model)
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+
+import chat_endpoint
+from chat_endpoint import Body, ChatEndpoint, Reply
 
 from toolscout.records import Server, Tool
 
 CITIES = ("Oslo", "Quito", "Hanoi", "Turin", "Dakar", "Perth", "Lagos", "Osaka", "Split", "Cusco", "Basel", "Tunis")
 HELLO = ("Ada", "Bela", "Caro", "Dora", "Emil")
 
-Body = dict[str, Any]
-Reply = tuple[int, Any, dict[str, str]]
+Serve = Callable[..., "Endpoint"]
+"""The fixture ``serve``."""
 
 WEATHER = Tool(
     tool_id="m/skywatch/get_forecast",
@@ -106,57 +106,30 @@ def well(body: Body) -> str:
 
 def said(text: str, prompt: int = 100, completion: int = 20) -> Reply:
     """A chat completion."""
-    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return 200, {"choices": [choice], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}}, {}
+    return chat_endpoint.said(text, prompt_tokens=prompt, completion_tokens=completion)
 
 
-class Endpoint:
-    """Keeps what it was asked; ``reply`` may be replaced while it runs."""
+class Endpoint(ChatEndpoint):
+    """Answers well unless told otherwise, after ``pause`` seconds."""
 
     def __init__(self, reply: Callable[[Body], Reply] = lambda body: said(well(body)), pause: float = 0.0) -> None:
-        self.reply, self.pause = reply, pause
-        self.asked: list[Body] = []
+        self.pause = pause
         self.most_at_once = 0
         self._now = 0
         self._lock = threading.Lock()
-        endpoint = self
+        super().__init__(reply)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self.send(200, {"data": [{"id": "first-model"}]}, {})
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with endpoint._lock:
-                    endpoint.asked.append(body)
-                    endpoint._now += 1
-                    endpoint.most_at_once = max(endpoint.most_at_once, endpoint._now)
-                time.sleep(endpoint.pause)
-                answer = endpoint.reply(body)
-                with endpoint._lock:
-                    endpoint._now -= 1
-                self.send(*answer)
-
-            def send(self, code: int, value: Any, headers: dict[str, str]) -> None:
-                data = json.dumps(value).encode()
-                with contextlib.suppress(ConnectionError):
-                    self.send_response(code)
-                    for name, content in headers.items():
-                        self.send_header(name, content)
-                    self.send_header("Content-Length", str(len(data)))
-                    self.end_headers()
-                    self.wfile.write(data)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
+    def answer(self, body: Body, headers: dict[str, str]) -> Reply:
+        with self._lock:
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+            self.asked.append(body)
+        time.sleep(self.pause)
+        try:
+            return self.reply(body)
+        finally:
+            with self._lock:
+                self._now -= 1
 
     def bodies(self) -> Counter[str]:
         """How often each request came."""
@@ -165,8 +138,3 @@ class Endpoint:
     def kinds(self) -> Counter[str]:
         """How often each step asked."""
         return Counter(kind(body) for body in self.asked)
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

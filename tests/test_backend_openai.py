@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_endpoint import ChatEndpoint as Endpoint
+from chat_endpoint import Reply, obeying, refused, said, schema_of
+from weights import llama_server
 
 from toolscout.errors import BadInput, ModelError
 from toolscout.records import Tool
@@ -34,101 +35,13 @@ FORECAST = Tool(
     },
 )
 
-Reply = tuple[int, Any]
-
-
-class Endpoint:
-    """A chat endpoint whose replies a test decides; it keeps what it was asked."""
-
-    def __init__(self, reply: Callable[[dict[str, Any]], Reply]) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send(200, {"data": [{"id": "first-model"}, {"id": "second-model"}]})
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                endpoint.asked.append(body)
-                endpoint.headers.append(dict(self.headers))
-                self.send(*reply(body))
-
-            def send(self, code: int, value: Any) -> None:
-                with contextlib.suppress(ConnectionError):  # the client gave up
-                    self.write(code, value)
-
-            def write(self, code: int, value: Any) -> None:
-                data = value if isinstance(value, bytes) else json.dumps(value).encode()
-                self.send_response(code)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Endpoint]]:
-    opened: list[Endpoint] = []
-
-    def start(reply: Callable[[dict[str, Any]], Reply]) -> Endpoint:
-        opened.append(Endpoint(reply))
-        return opened[-1]
-
-    yield start
-    for endpoint in opened:
-        endpoint.close()
-
-
-def said(text: str) -> Reply:
-    return 200, {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
-
-
-def refused(message: str, code: int = 400) -> Reply:
-    return code, {"error": {"message": message, "type": "invalid_request_error"}}
-
-
-def schema_of(body: dict[str, Any]) -> Any:
-    form = body.get("response_format", {})
-    return form.get("json_schema", {}).get("schema")
-
-
-def obeying(schema: dict[str, Any]) -> str:
-    """What a constrained model could write: the first enum value of each property, empty arguments."""
-    out = {}
-    for name, node in schema["properties"].items():
-        out[name] = node["enum"][0] if "enum" in node else {"city": "Oslo"} if name == "arguments" else []
-    return json.dumps({k: v for k, v in out.items() if k != "missing"})
-
-
 # -- a real server
 
 
 @pytest.fixture(scope="module")
 def llama(smollm2: Path) -> Iterator[str]:
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
-    params.model.path = str(smollm2)
-    params.n_ctx, params.n_parallel, params.verbosity, params.warmup = 2048, 1, -1, False
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.api_keys = ["sesame"]
-    server = xllamacpp.Server(params)
-    yield f"{server.listening_address}/v1"
-    del server
+    with llama_server(smollm2, context=2048, key="sesame") as url:
+        yield url
 
 
 async def test_against_a_real_llama_cpp_server(llama: str) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from agent_endpoint import Endpoint, picks
 
 from toolscout.crawler.agent.configuration import best, read_command, read_configurations
 from toolscout.crawler.agent.costs import Costs, Spent, table
@@ -169,66 +166,6 @@ def test_a_snapshot_that_is_none_is_an_empty_page(text: str) -> None:
 
 # -- decisions by a model
 
-Replies = Callable[[str, dict[str, Any]], Any]
-
-
-class Endpoint:
-    """A chat endpoint on this machine; ``reply`` sees the question and the schema, and gives the answer's object."""
-
-    def __init__(self, reply: Replies, *, constrained: bool = True, status: int = 200) -> None:
-        self.asked: list[str] = []
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send(200, {"data": [{"id": "reader"}]})
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if "response_format" in body and not constrained:
-                    self.send(400, {"error": "response_format is not known here"})
-                    return
-                question = body["messages"][1]["content"]
-                endpoint.asked.append(question)
-                schema = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
-                answer = reply(question, schema)
-                text = answer if isinstance(answer, str) else json.dumps(answer)
-                usage = {"prompt_tokens": len(question) // 4, "completion_tokens": 7}
-                self.send(status, {"choices": [{"message": {"content": text}}], "usage": usage})
-
-            def send(self, code: int, value: Any) -> None:
-                data = json.dumps(value).encode()
-                with contextlib.suppress(ConnectionError):
-                    self.send_response(code)
-                    self.send_header("Content-Length", str(len(data)))
-                    self.end_headers()
-                    self.wfile.write(data)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-
-    def __enter__(self) -> Endpoint:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-
-def picks(*patterns: str) -> Replies:
-    """A model that chooses the first option in which one of the patterns is found, else none."""
-
-    def reply(question: str, schema: dict[str, Any]) -> Any:
-        options = re.findall(r"(?m)^(Z?[A-Z]\d*): (.*)$", question.rpartition("Options:\n")[2])
-        chosen = next((k for pattern in patterns for k, text in options if re.search(pattern, text)), "none")
-        return {"choice": chosen}
-
-    return reply
-
 
 @pytest.fixture
 def view() -> View:
@@ -246,7 +183,7 @@ async def test_a_model_chooses_among_what_is_there_and_is_asked_once(view: View)
         spent = decider.spent.take()
         assert (spent.model, spent.remembered, spent.requests) == (2, 2, 2)
         assert spent.prompt_tokens > 0 and spent.completion_tokens == 14
-        first = endpoint.asked[0]
+        first = endpoint.questions[0]
         assert "MCP.so lists servers as cards" in first and "heading: Servers" in first
         assert "sponsor.invalid" not in first.partition("Options:")[2]  # entries are on the site itself
 

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_endpoint import Endpoint, picks
 from marketplace_sites.base import Listed, LocalSite, npx, uvx
+from marketplace_sites.chromium import browser, settings
 from marketplace_sites.crawling import Pages, crawl, found, problems
 from marketplace_sites.pages import GlamaSite, McpHubSite, McpSoSite, PipedreamSite, SmitherySite
-from test_crawl_agent import Endpoint, picks
-from test_crawl_marketplaces_pages import browser, settings
+from weights import llama_server, pulled
 
 from toolscout.crawler.agent.costs import Costs
 from toolscout.crawler.sources.marketplaces import marketplace
-
-pytest.importorskip("playwright", reason="needs the extra 'crawl'")
 
 FEW = [
     Listed("Weather", "Forecasts and alerts.", npx("@acme/weather")),
@@ -68,7 +67,7 @@ async def test_a_model_that_chooses_right_needs_no_rules(name: str) -> None:
         row = costs.summary()[0]
         assert row["prompt_tokens_per_server"] > 0 and row["price_per_server"] > 0
         # Sections of the site's own instructions were shown, and no question was asked twice.
-        assert len(endpoint.asked) == len(set(endpoint.asked))
+        assert len(endpoint.questions) == len(set(endpoint.questions))
         assert len(problems(got)) == (0 if name == "pipedream" else 1)
 
 
@@ -89,28 +88,9 @@ async def test_a_model_that_chooses_wrong_is_overruled_and_nothing_is_lost() -> 
 @pytest.fixture(scope="module")
 def qwen() -> Iterator[str]:
     """Qwen2.5-Coder-0.5B behind llama.cpp's own server; ``TEST_AGENT_GGUF`` names the file, else it is pulled."""
-    xllamacpp = pytest.importorskip("xllamacpp")
-    from platformdirs import user_cache_path
-
-    from toolscout.errors import ToolscoutError
-    from toolscout.server.models import ModelStore
-    from toolscout.settings import Settings
-
-    path = os.environ.get("TEST_AGENT_GGUF", "")
-    if not path:
-        cache = Path(os.environ.get("TEST_CACHE_TOOLSCOUT") or user_cache_path("toolscout-tests"))
-        try:
-            path = str(ModelStore(Settings(home=cache, starter=False)).pull("qwen2.5-coder-0.5b").path)
-        except (ToolscoutError, OSError) as error:
-            pytest.skip(f"The model's weights cannot be fetched here: {error}")
-    params = xllamacpp.CommonParams()
-    params.model.path = path
-    params.n_ctx, params.n_parallel, params.verbosity, params.warmup = 4096, 1, -1, False
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.cpuparams.poll = params.cpuparams_batch.poll = 0
-    server = xllamacpp.Server(params)
-    yield f"{server.listening_address}/v1"
-    del server
+    path = os.environ.get("TEST_AGENT_GGUF")
+    with llama_server(Path(path) if path else pulled("qwen2.5-coder-0.5b"), context=4096) as url:
+        yield url
 
 
 @browser

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import Any
 
 import pytest
 from marketplace_sites.base import Listed, LocalSite, npx, uvx
+from marketplace_sites.chromium import browser, settings
 from marketplace_sites.crawling import Pages, crawl, found, now, problems
 from marketplace_sites.pages import GlamaSite, McpHubSite, McpSoSite, PipedreamSite, SmitherySite
 
-from toolscout.crawler.agent.browser import find_chromium
 from toolscout.crawler.agent.costs import Costs
 from toolscout.crawler.agent.settings import AgentSettings
 from toolscout.crawler.fetch import FetchError
 from toolscout.crawler.sources.marketplaces import marketplace
 from toolscout.errors import BadInput, NotFound
 from toolscout.records import ServerState, Transport
-
-pytest.importorskip("playwright", reason="needs the extra 'crawl'")
-browser = pytest.mark.skipif(find_chromium() is None, reason="needs a Chromium: apt-get install chromium")
-
-
-def settings(site: LocalSite, name: str, **more: Any) -> AgentSettings:
-    """The agent's settings for a local site: root in a test container has no other way than without the sandbox."""
-    return AgentSettings(bases={name: site.base}, unsandboxed=os.geteuid() == 0, page_delay=0.01, page_rest=0.3, **more)
-
 
 SERVERS = [
     Listed("Weather", "Forecasts and alerts.", npx("@acme/weather"), stars=1200),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_backend_openai import Endpoint, obeying, refused, said, schema_of
+from chat_endpoint import ChatEndpoint, obeying, refused, said, schema_of
 
 from toolscout.commands.serving import settings_for
 from toolscout.errors import BadInput, ModelError, NotAllowed, NotFound, ToolscoutError
@@ -140,19 +140,13 @@ def test_an_endpoint_is_asked_as_its_name_says_unless_the_setting_does() -> None
     assert settled is not None and settled.chooses
 
 
-class Vllm(Endpoint):
+class Vllm(ChatEndpoint):
     """An endpoint that lists models as vLLM does."""
 
     ids = ("base@chooses=no", "dry@style=compact,budget=4000")
-    listing_fails = False
 
     def listed(self) -> tuple[int, Any]:
         return 200, {"data": [{"id": i, "owned_by": "vllm"} for i in self.ids]}
-
-    def __init__(self, reply: Any) -> None:
-        super().__init__(reply)
-        endpoint, handler = self, self.server.RequestHandlerClass
-        handler.do_GET = lambda request: request.send(*endpoint.listed())  # type: ignore[attr-defined]
 
 
 def completing(body: dict[str, Any]) -> Any:
@@ -480,12 +474,8 @@ def test_one_that_never_gets_ready_is_given_up() -> None:
 
 
 def test_a_taken_port_is_said_at_once() -> None:
-    endpoint = Endpoint(lambda body: said(""))
-    try:
-        with pytest.raises(BadInput, match="Nothing can listen on"):
-            free_port("127.0.0.1", endpoint.server.server_port)
-    finally:
-        endpoint.close()
+    with ChatEndpoint(lambda body: said("")) as endpoint, pytest.raises(BadInput, match="Nothing can listen on"):
+        free_port("127.0.0.1", endpoint.server.server_port)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from synth_endpoint import Body, Endpoint, Reply, said
+from chat_endpoint import Body, Reply
+from synth_endpoint import Endpoint, Serve, said
 
 from toolscout.errors import BadInput, ModelError, NotAllowed, StorageError
 from toolscout.synth.answer_store import AnswerStore, answer_key
@@ -19,21 +20,6 @@ from toolscout.synth.parsing import Unreadable, read_object
 from toolscout.synth.writer import CeilingReached, NoAnswer, Price, Purse, Writer
 
 ASK = [{"role": "user", "content": "Hello?"}]
-
-Serve = Callable[..., Endpoint]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    opened: list[Endpoint] = []
-
-    def start(*args: Any, **kwargs: Any) -> Endpoint:
-        opened.append(Endpoint(*args, **kwargs))
-        return opened[-1]
-
-    yield start
-    for endpoint in opened:
-        endpoint.close()
 
 
 def failing(*codes: int, headers: dict[str, str] | None = None, then: str = "{}") -> Callable[[Body], Reply]:

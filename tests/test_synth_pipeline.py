@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from synth_endpoint import SERVERS, TOOLS, WEATHER, Body, Endpoint, kind, request_in, said, well
+from chat_endpoint import Body
+from synth_endpoint import SERVERS, TOOLS, WEATHER, Endpoint, Serve, kind, request_in, said, well
 
 from toolscout.cli import execute
 from toolscout.commands.synth_bench import open_bench
@@ -26,21 +27,6 @@ from toolscout.synth.drafts import Draft, SynthCall, subjects
 from toolscout.synth.pipeline import FILTERS, Result, make_calls, working_in
 from toolscout.synth.settings import synth_settings
 from toolscout.synth.writer import CeilingReached
-
-Serve = Callable[..., Endpoint]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    opened: list[Endpoint] = []
-
-    def start(*args: Any, **kwargs: Any) -> Endpoint:
-        opened.append(Endpoint(*args, **kwargs))
-        return opened[-1]
-
-    yield start
-    for endpoint in opened:
-        endpoint.close()
 
 
 def make(
