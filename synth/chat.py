@@ -11,11 +11,10 @@ import random
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
+from toolscout.chat_endpoint import base_url, error_text, first_choice, json_object
 from toolscout.errors import BadInput, ModelError, NotAllowed
 from toolscout.records import JsonObject
 
@@ -60,10 +59,7 @@ class ChatEndpoint:
         longest_pause: float = 60.0,
         connections: int = 8,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadInput(f"{url} is not the address of a model endpoint.", "It looks like http://localhost:8000/v1")
-        self.url = url.rstrip("/").removesuffix("/chat/completions")
+        self.url = base_url(url)
         self.model = model
         self.timeout = timeout
         self.retries = retries
@@ -145,15 +141,12 @@ class ChatEndpoint:
         return True
 
     def _read(self, found: JsonObject, retries: int) -> Reply:
-        try:
-            choice = found["choices"][0]
-            text = choice["message"].get("content") or ""
-            if not isinstance(text, str):
-                raise TypeError("content is not text")
-        except (KeyError, IndexError, TypeError, AttributeError):
+        read = first_choice(found)
+        if read is None:
             raise ModelError(
                 f"{self.url} did not answer as a chat endpoint does.", "Check that the address ends in /v1."
-            ) from None
+            )
+        text, choice = read
         usage = found.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         return Reply(
@@ -180,7 +173,7 @@ class ChatEndpoint:
             else:
                 if response.status_code not in _RETRIED:
                     return self._checked(response, path), attempt
-                said = f"{response.status_code}: {_message(response)}"
+                said = f"{response.status_code}: {error_text(response)}"
                 failure = ModelError(f"{self.url} answered {said}.", "Run the command again to go on.")
                 if response.status_code == 429:  # everyone waits: the others would only be turned away as well
                     pause = min(self.longest_pause, max(pause, _retry_after(response)))
@@ -205,21 +198,18 @@ class ChatEndpoint:
             raise NotAllowed(f"{self.url} refused the key ({code}).", "Set TOOLSCOUT_SYNTH_MODEL_KEY.")
         if code == 404:
             raise ModelError(
-                f"{self.url}{path} does not exist, or not the model {self.model!r}: {_message(response)}.",
+                f"{self.url}{path} does not exist, or not the model {self.model!r}: {error_text(response)}.",
                 "Check that the address ends in /v1, and the model's name.",
             )
         if code in (400, 413, 422):
-            said = _message(response)
+            said = error_text(response)
             if code == 413 or any(word in said.lower() for word in _TOO_LONG):
                 raise TooLong(f"The request is too long for {self.model}: {said}.")
             raise _Refused(f"{self.url} refused the request: {said}.")
         if code >= 300:
-            raise ModelError(f"{self.url} answered {code}: {_message(response)}.")
-        try:
-            value = response.json()
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
+            raise ModelError(f"{self.url} answered {code}: {error_text(response)}.")
+        value = json_object(response)
+        if value is None:
             raise ModelError(
                 f"{self.url} did not answer with JSON.", "Check that the address is a chat endpoint's /v1."
             )
@@ -245,15 +235,3 @@ def _retry_after(response: httpx.Response) -> float:
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _message(response: httpx.Response) -> str:
-    """What an error answer says, in at most 300 characters."""
-    said: Any = response.text
-    try:
-        value = response.json()
-        said = value.get("error", value.get("detail", value)) if isinstance(value, dict) else value
-        said = said.get("message", said) if isinstance(said, dict) else said
-    except ValueError:
-        pass
-    return " ".join(str(said).split())[:300].rstrip(".") or "no message"

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
+from toolscout.chat_endpoint import base_url, json_object
 from toolscout.crawler.agent.costs import Spent
-from toolscout.errors import BadInput, ModelError
+from toolscout.errors import ModelError
 from toolscout.records import JsonObject
 
 _RETRIES = 3
@@ -25,10 +24,7 @@ class ChatModel:
     """One endpoint. ``url`` is its base (``http://host:8000/v1``); what it spends is added to ``spent``."""
 
     def __init__(self, url: str, *, model: str = "", key: str = "", timeout: float = 120.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadInput(f"{url} is not the address of a model endpoint.", "It looks like http://localhost:8000/v1")
-        self.url = url.rstrip("/").removesuffix("/chat/completions")
+        self.url = base_url(url)
         self.name = model
         self.spent = Spent()
         self._constrained = True
@@ -107,11 +103,8 @@ class _Refused(Exception):
 
 
 def _object(answer: httpx.Response) -> JsonObject:
-    try:
-        value: Any = answer.json()
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
+    value = json_object(answer)
+    if value is None:
         raise ModelError(f"{answer.request.url} does not answer with a JSON object.")
     return value
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from toolscout.errors import BadInput, ModelError
+from toolscout.chat_endpoint import base_url, error_text, first_choice, json_object
+from toolscout.errors import ModelError
 from toolscout.prompt import Style
 from toolscout.records import JsonObject
 from toolscout.server.backends.base import ContextOverflow, Generation, Messages, Token
@@ -94,12 +95,9 @@ class OpenAIBackend:
         tuning: Tuning | None = None,
         chooses: bool | None = None,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadInput(f"{url} is not the address of a model endpoint.", "It looks like http://localhost:8000/v1")
-        self.url = url.rstrip("/").removesuffix("/chat/completions")
+        self.url = base_url(url)
         self.model = ""
-        self.name = parts.netloc
+        self.name = urlsplit(url).netloc
         self.timeout = timeout
         self._tuning = tuning
         self._chooses = chooses
@@ -227,15 +225,12 @@ class OpenAIBackend:
         raise ModelError(f"{self.url} refuses every form of the request.", "Is it an OpenAI-compatible endpoint?")
 
     def _read(self, answer: JsonObject) -> Generation:
-        try:
-            choice = answer["choices"][0]
-            text = choice["message"].get("content") or ""
-            if not isinstance(text, str):
-                raise TypeError("content is not text")
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+        read = first_choice(answer)
+        if read is None:
             raise ModelError(
                 f"{self.url} did not answer as a chat endpoint does.", "Check that TOOLSCOUT_MODEL_URL ends in /v1."
-            ) from error
+            )
+        text, choice = read
         usage = answer.get("usage") or {}
         return Generation(
             text=text,
@@ -272,13 +267,13 @@ class OpenAIBackend:
                 failure = ModelError(f"{self.url} broke off the request: {error or type(error).__name__}.")
                 continue
             if response.status_code in _RETRIED:
-                failure = ModelError(f"{self.url} answered {response.status_code}: {_message(response)}.")
+                failure = ModelError(f"{self.url} answered {response.status_code}: {error_text(response)}.")
                 continue
             return self._checked(response, path)
         raise failure
 
     def _checked(self, response: httpx.Response, path: str) -> JsonObject:
-        code, said = response.status_code, _message(response)
+        code, said = response.status_code, error_text(response)
         if code in (401, 403):
             raise ModelError(f"{self.url} refused the key ({code}).", "Set TOOLSCOUT_MODEL_KEY.")
         if code == 404:
@@ -294,11 +289,8 @@ class OpenAIBackend:
             raise _Refused(f"{self.url} refused the request: {said}.")
         if code >= 300:
             raise ModelError(f"{self.url} answered {code}: {said}.")
-        try:
-            value = response.json()
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
+        value = json_object(response)
+        if value is None:
             raise ModelError(
                 f"{self.url} did not answer with JSON.", "Check that TOOLSCOUT_MODEL_URL is a chat endpoint's /v1."
             )
@@ -311,18 +303,6 @@ class _Refused(ModelError):
 
 class _Unreachable(ModelError):
     """Nothing answers: there is no use in asking anything else."""
-
-
-def _message(response: httpx.Response) -> str:
-    """What an error answer says, in at most 300 characters."""
-    said: Any = response.text
-    try:
-        value = response.json()
-        said = value.get("error", value.get("detail", value)) if isinstance(value, dict) else value
-        said = said.get("message", said) if isinstance(said, dict) else said
-    except ValueError:
-        pass
-    return " ".join(str(said).split())[:300].rstrip(".") or "no message"
 
 
 def _tokens(logprobs: object) -> tuple[Token, ...]:
