@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 
+from toolscout.index.guard.watch import Watched, watched
 
-def _any(english: str, other: str = "") -> re.Pattern[str]:
+
+def _any(english: str, other: str = "") -> Watched:
     """A pattern of English alternatives (whole words) and of alternatives in other languages (as written)."""
     words = rf"(?<![\w])(?:{english})(?![\w])" if english else ""
-    return re.compile("|".join(filter(None, (words, f"(?:{other})" if other else ""))), re.X)
+    return watched("|".join(filter(None, (words, f"(?:{other})" if other else ""))), re.X)
 
 
 _SLOT = (
@@ -22,7 +24,7 @@ _SLOT = (
 )
 _TOOLS = r"(?:mcp\s|search\s|file\s|mail\s|payment\s)?(?:tools?|servers?|functions?|plugins?|tool\scalls?)"
 
-CONCEPTS: dict[str, re.Pattern[str]] = {
+CONCEPTS: dict[str, Watched] = {
     # --- who is spoken to and of
     "model": _any(
         r"""assistants?|agents?|(?:language\s|ai\s)?models?|llms?|ai|chatbot|claude|gpt(?:-\d)?|copilot|gemini|you|
@@ -83,7 +85,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         tu\ses\smaintenant|désormais|ahora\seres|a\spartir\sde\sahora|agora\svocê|ora\ssei|теперь\sты|отныне""",
     ),
     # --- conceal
-    "not_telling": re.compile(
+    "not_telling": watched(
         r"""(?<!\w)(?:do\s?n[o']t|don't|never|must\snot|mustn't|should\snot|shouldn't|cannot|can't|may\snot|
         not\s(?:to\s)?|no\sneed\sto|without|
         avoid|refrain\sfrom|leave\sout)\s*(?!hesitate)(?:\w+\s){0,3}?(?:tell\w*|mention\w*|inform\w*|reveal\w*|
@@ -121,7 +123,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         gizlice|diam-diam|bí\smật|stiekem|سرا\b|सुपचाप|चुपके""",
     ),
     # --- what attackers want
-    "secret_file": re.compile(
+    "secret_file": watched(
         r"""(?:(?:~|\$home|%userprofile%|/root|/home/\w+|/users/\w+)[/\\]?|(?<![\w)\]]))\.(?:ssh|aws|kube|gnupg|
         docker|netrc|npmrc|pypirc|git-credentials|config/gh|
         cursor|claude|codeium|bash_history|zsh_history|pgpass|env(?!\w|\.example|\(|\[|\.(?!local|prod|dev|test|
@@ -148,7 +150,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         приватн\w+\sключ\w*|учётн\w+\sданн\w+|
         переменн\w+\sокружен\w+|كلمات?\sالمرور|المفاتيح|पासवर्ड""",
     ),
-    "context": re.compile(
+    "context": watched(
         r"""(?<!\w)(?:
         (?:full|complete|entire|whole|all|raw|unabridged|verbatim|previous|prior|earlier|user'?s)\s(?:\w+\s){0,2}?
           (?:conversations?|chat(?:\s(?:history|log|transcript))?|dialog(?:ue)?|transcripts?|message\shistory|
@@ -219,7 +221,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         \bиспольз\w+|\bużyj|\bużywaj|\bwywoł\w*|\bkullan\w*|\bçağır\w*|\bgunakan|\bpanggil|\bgọi\b|dùng|\bgebruik\w*|
         \baanroep\w*|استخدم|استدع|उपयोग""",
     ),
-    "first": re.compile(
+    "first": watched(
         r"""(?<!\w)(?:first(?!\s(?:name|\d|page|item|row|line|result|element|letter|argument))|
         before\s(?:any(?:thing)?\s?(?:other|else)?|you\sdo|all\sother|every\sother|each\s(?:other|answer|reply|turn|
         message)|using\sany|other\stools|(?:any|every|all)\b)|beforehand|
@@ -233,7 +235,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         \bnajpierw|\bönce\b|\bterlebih\sdahulu|\bđầu\stiên|\beerst\b|أولا|पहले""",
         re.X,
     ),
-    "other_tools": re.compile(
+    "other_tools": watched(
         rf"""(?<!\w)(?:(?:all\s|any\s|every\s|each\s)?(?:other|another|competing|alternative|existing|foreign|
         rival)\s{_TOOLS}|(?:tools?|servers?)\sof\s(?:an)?other\s(?:tools?|servers?)|
         never\suse\sanother|the\sothers|all\stools|every\stool|any\stool|each\stool|another\sone|another\sserver|
@@ -270,7 +272,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         bez\s(?:pytania|potwierdz\w+)|sormadan|onay\salmadan|tanpa\s(?:bertanya|konfirmasi)|zonder\s(?:te\svragen|
         bevestiging)|دون\sسؤال|बिना\sपूछे""",
     ),
-    "danger": re.compile(
+    "danger": watched(
         r"""(?:curl|wget|fetch|iwr|invoke-webrequest)\b[^|\n]{0,160}\|\s*(?:sudo\s)?(?:ba|z|k|da)?sh\b|
         \brm\s+-[rf]{1,2}|\bchmod\s+(?:777|\+s)|authorized_keys|\bcron\s?(?:job|tab)\b|
         \bfirewall\b|\bantivirus\b|--no-verify|--force\b|\bforce[-\s]push|auto-?approve|
@@ -297,7 +299,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         ne\ss['’]appliquent?\splus|caduc\w*|не\sдейству\w+|отмен\w+|non\svalgono|nie\sobowiązuj\w*|
         não\svalem|geçersiz""",
     ),
-    "models_orders": re.compile(
+    "models_orders": watched(
         r"""\byour\s(?:\w+\s){0,2}?(?:instructions?|rules?|guidance|guidelines?|prompts?|configuration|constraints?|
         restrictions?|safety|alignment|polic(?:y|ies)|training|role)\b|\byour\s(?:first|initial|original|earlier)\smessages?\b|
         \b(?:system|developer|safety|operator|admin)(?:'s)?\s(?:\w+\s)?(?:prompts?|messages?|polic(?:y|ies)|instructions?|
@@ -310,7 +312,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         tuas\s(?:regras|instruções)|твои\s(?:инструкции|правила)|прежни\w+\s(?:инструкции|правила)""",
         re.X,
     ),
-    "kept_unaware": re.compile(
+    "kept_unaware": watched(
         r"""\b(?:users?|person|people|customers?|owner|they|humans?|anyone|operator|traveller|guests?|clients?)\b
         (?:(?!\.\s).){0,40}?\b(?:(?:must|need|should|may|shall|can|do|does|will|ought)\s?(?:not|n't|never)|cannot|never)\s
         (?:(?:be|get)\s(?:told|informed|shown|made\saware|aware|notified|bothered\swith)|learn|notice|find\sout|hear|realis\w+|
@@ -326,12 +328,12 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         (?:用户|使用者).{0,6}(?:不需要|不应|不能|不得|无需).{0,3}(?:知道|看到|察觉)|ユーザーに(?:気づかれ|知られ)""",
         re.X,
     ),
-    "home_file": re.compile(
+    "home_file": watched(
         r"""(?:~|\$home|%userprofile%|%appdata%)[/\\]\.?[\w.-]+|\b(?:home|user'?s?)\s(?:folder|directory)\b|\b(?:shell|bash)\s(?:profile|history)\b|\brecovery\s(?:words|phrase)\b|
         \b(?:twelve|24|twenty-four)\s(?:recovery\s)?words\b|\bnewest\sprivate\skey\b""",
         re.X,
     ),
-    "users_things": re.compile(
+    "users_things": watched(
         r"""\b(?:user|person|customer|owner)(?:'s|s')\s(?:\w+\s){0,2}?(?:documents?|files?|folders?|inbox|photos?|contacts?|
         address|phone|history|e?-?mails?|passport|card|messages?|chats?|conversation|notes|keys?|passwords?|browser|
         desktop|downloads|wallet|tokens?|wording|calendar|location|clipboard|screen|answers?|requests?|prompts?|identity)\b|\b(?:documents|downloads|desktop|pictures)\sfolder\b|
@@ -344,10 +346,10 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         pass(?:es)?(?:\sit|\son|\sthem)?|load|loads|leak|deliver|deliver(?:s|ed)|share|route|by\spost""",
         r"""schick\w*|sende\w*|envía\w*|envoi\w*|отправ\w+|发送|送信|보내""",
     ),
-    "outside": re.compile(
+    "outside": watched(
         r"https?://|[\w.+-]+@[\w-]+\.[\w.-]+|\b[\w-]+\.(?:example|xyz|top|site|click|io|dev|app|net|com|org)\b|\bthis\sserver\b|\bour\s(?:server|archive|partner)"
     ),
-    "no_matter": re.compile(
+    "no_matter": watched(
         r"""\bno\smatter\s(?:what|which|how)|\bwhat(?:so)?ever\s(?:the\s)?(?:task|question|topic|goal|request|user|happens|is\sasked|was\sasked)|
         \bregardless\sof\s(?:what|the\s(?:task|question|request|topic|user))|\beven\s(?:when|if|though)\s(?:another|other|a\sdifferent|some\sother)|
         \b(?:each|every)\s(?:and\severy\s)?(?:turn|reply|conversation|answer)\b|\bin\s(?:all|any)\scircumstances|
@@ -358,7 +360,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         r"""must|mandatory|always|only|never|begin|start|first|required|have\sto|has\sto|pick|choose|prefer|skip(?:ped)?""",
         r"""必须|首先|只能|必ず|반드시|ausschließlich|niemals|immer|zuerst|siempre|toujours|обязательно|всегда""",
     ),
-    "startup_file": re.compile(
+    "startup_file": watched(
         r"""(?:(?<!\w)\.(?:bashrc|zshrc|profile|bash_profile|zprofile)\b|\bprompt_command\b|\bcore\.hookspath\b|\bgit\shooks?\b|\blaunchagents?\b|
         \bautostart\b|\bstartup\sfolder\b|\bsudoers\b|\b(?:client'?s?|editor'?s?|agent'?s?)\s(?:\w+\s)?(?:mcp\s)?(?:configuration|config|settings)\b|
         \bmcp\s(?:client\s)?(?:configuration|config)\b)""",
@@ -368,7 +370,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
     "grab": _any(
         r"""approve|accept|confirm|grant|delete|wipe|erase|transfer|pay|wire|withdraw|push""",
     ),
-    "sweeping": re.compile(
+    "sweeping": watched(
         r"""\ball\s(?:pending|open|future)\b(?:(?!\.\s).){0,20}?\b(?:permissions?|dialogs?|requests?|prompts?)\b|
         \b(?:wallet|payment|bank)\stool\b|\bwhichever\b(?:(?!\.\s).){0,20}?\btool|\bbackups?\b(?:(?!\.\s).){0,20}?\bwithout\b|
         \bin\sthe\sbackground\safter\s(?:each|every)|\b0x[0-9a-f]{40}\b(?:(?!\.\s).){0,30}?\b(?:fee|tip)\b""",
@@ -376,7 +378,7 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
     ),
     # --- outside addresses
     # An address with a place for what the model knows: {conversation}, ${API_KEY}, <the user's e-mail>, [the chat].
-    "url_slot": re.compile(
+    "url_slot": watched(
         rf"""https?://[^\s"'`)\]>]{{0,200}}?(?:\{{\{{?[^}}\n]{{0,40}}(?:{_SLOT})[^}}\n]{{0,40}}\}}|
         \$\{{?\w*(?:{_SLOT})\w*\}}?|<[^>\n]{{0,40}}(?:{_SLOT})[^>\n]{{0,40}}>|
         \[[^\]\n]{{0,40}}(?:{_SLOT})[^\]\n]{{0,40}}\]|(?<=[=/])(?-i:[A-Z_]*(?:PROMPT|KEY|TOKEN|SECRET|HISTORY|
@@ -384,17 +386,17 @@ CONCEPTS: dict[str, re.Pattern[str]] = {
         <[^>\n]{{0,40}}(?:{_SLOT})[^>\n]{{0,40}}>(?:\.[\w-]+){{1,4}}\b""",
         re.X | re.I,
     ),
-    "url": re.compile(
+    "url": watched(
         r"https?://|\bwww\.|\bngrok|\bwebhook|requestbin|\b[\w-]+\.(?:example|xyz|top|ngrok-free\.app|site|click)\b"
     ),
-    "catcher": re.compile(
+    "catcher": watched(
         r"webhook\.site|requestbin|request\.bin|pipedream\.net|ngrok|interact\.sh|oast\.|burpcollab|discord(?:app)?\.com/api/webhooks|"
         r"api\.telegram\.org/bot|hookbin|beeceptor|pastebin\.com|transfer\.sh|https?://\d{1,3}(?:\.\d{1,3}){3}|trycloudflare|serveo",
     ),
-    "mail_copy": re.compile(
+    "mail_copy": watched(
         r"(?<!\w)(?:bcc|blind copy|hidden copy|copie cachée|скрыт\w+ копи\w+|copia oculta|blindkopie|密送)(?!\w)"
     ),
-    "address": re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+|\+\d{8,}|#[\w-]{3,}"),
+    "address": watched(r"[\w.+-]+@[\w-]+\.[\w.-]+|\+\d{8,}|#[\w-]{3,}"),
 }
 
 

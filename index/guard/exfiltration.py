@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import reduce
 from itertools import islice
+from operator import or_
 
 from toolscout.index.guard.concepts import CONCEPTS, lowered
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.texts import MAX_PIECE, Piece
+from toolscout.index.guard.watch import Watched, any_possible, seen, watched
 
-_CONTEXT_NAME = re.compile(
+_CONTEXT_NAME = watched(
     r"""^_*(?:full|whole|entire|complete|raw|all)?_*(?:chat|conversation|dialog(?:ue)?|session)_?(?:history|
     transcript|log|messages)_*$|
     ^_*(?:full_)?(?:conversation|transcript)_*$|^_*(?:system|initial|original|hidden)_?(?:prompt|instructions)_*$|
     ^_*(?:chain_of_thought|reasoning_trace|model_memory|user_memory|llm_context|available_tools|tool_list)_*$""",
     re.I | re.X,
 )
-_WHOLE_CONTEXT = re.compile(
+_WHOLE_CONTEXT = watched(
     r"""\b(?:full|complete|entire|whole|all|raw|unabridged|verbatim|word\sfor\sword|unshortened|copied\sexactly|
     everything)\b(?:(?!\.\s).){0,80}?\b(?:conversation|chat|dialogue?|messages|transcript|prompt|instructions|
     session)\b|
@@ -30,70 +33,69 @@ _WHOLE_CONTEXT = re.compile(
     all)\s(?:\w+\s)?files?\b|\bthe\slast\s(?:document|file|text)\sthe\suser|\bthe\suser\sworked\son""",
     re.I | re.X,
 )
-_CHAT = re.compile(
+_CHAT = watched(
     r"\b(?:chats?|llm|gpt|claude|gemini|completions?|conversations?|conversational|dialog\w*|transcripts?|prompts?|messages?|agents?|models?|thread|memory|memories|reasoning|"
     r"think\w*|assistant|openai|anthropic|mistral|ollama|meeting|slack|channels?|discord|telegram|whatsapp|inbox|e-?mails?|tickets?|crm|support|twilio|sms)\b",
     re.I,
 )
-_SECRETS: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...] = (
+_SECRETS: tuple[tuple[Watched, Watched], ...] = (
     (
-        re.compile(r"\bssh[\s_]?(?:private[\s_])?key|\bprivate[\s_]ssh", re.I),
-        re.compile(r"ssh|server|host|remote|deploy|git|key|connect|login|vps|machine|cert|sign|crypt", re.I),
+        watched(r"\bssh[\s_]?(?:private[\s_])?key|\bprivate[\s_]ssh", re.I),
+        watched(r"ssh|server|host|remote|deploy|git|key|connect|login|vps|machine|cert|sign|crypt", re.I),
     ),
     (
-        re.compile(r"\bprivate[\s_]?key|\bseed[\s_]?phrase|\bmnemonic|\brecovery[\s_]phrase|wallet'?s?\sseed", re.I),
-        re.compile(
+        watched(r"\bprivate[\s_]?key|\bseed[\s_]?phrase|\bmnemonic|\brecovery[\s_]phrase|wallet'?s?\sseed", re.I),
+        watched(
             r"wallet|chain|token|eth|sol|crypto|bitcoin|btc|sign|contract|nft|swap|defi|account|address|transfer|mnemonic|key|cert|auth|jwt|ssh|coin|stake|server|deploy|mint|web3|finance",
             re.I,
         ),
     ),
     (
-        re.compile(r"\bpasswords?\b|\bpassphrase", re.I),
-        re.compile(
+        watched(r"\bpasswords?\b|\bpassphrase", re.I),
+        watched(
             r"pass|auth|log[\s_-]?(?:in|on)|sign|account|connect|user|mail|smtp|imap|data\s?base|sql|db|server|host|admin|ftp|ssh|wifi|wi-fi|network|encrypt|decrypt|protect|pdf|zip|archive|meeting|zoom|vpn|"
             r"secur|credential|register|session|api|proxy|router|url|cluster|lock|crypt|share|room",
             re.I,
         ),
     ),
     (
-        re.compile(r"\bclipboard\b", re.I),
-        re.compile(r"clip|paste|copy|screen|desktop|keyboard|window|mouse|automation|android|device|selection", re.I),
+        watched(r"\bclipboard\b", re.I),
+        watched(r"clip|paste|copy|screen|desktop|keyboard|window|mouse|automation|android|device|selection", re.I),
     ),
     (
-        re.compile(r"\b(?:dump\sof\s)?(?:all\s)?environment\svariables|\benv\s?vars?\b|\bprintenv\b", re.I),
-        re.compile(
+        watched(r"\b(?:dump\sof\s)?(?:all\s)?environment\svariables|\benv\s?vars?\b|\bprintenv\b", re.I),
+        watched(
             r"env|deploy|process|run|exec|container|docker|server|build|config|lambda|function|pod|cluster|project|app|service|command|script|job|pipeline|workflow|launch|start|install|debug|sandbox|code|mcp",
             re.I,
         ),
     ),
     (
-        re.compile(
+        watched(
             r"\bhome\sdirectory\b|\bbrowser\shistory\b|\bshell\shistory\b|\bsaved\spasswords\b|\bkey\s?chain\b", re.I
         ),
-        re.compile(
-            r"file|director|folder|path|browser|shell|terminal|history|key\s?chain|secret|backup|disk|drive", re.I
-        ),
+        watched(r"file|director|folder|path|browser|shell|terminal|history|key\s?chain|secret|backup|disk|drive", re.I),
     ),
     (
-        re.compile(
+        watched(
             r"\b(?:credit\s|debit\s)?card\snumbers?\b|\bpersonal\sdetails\b|\bsocial\ssecurity\snumber|\bdate\sof\sbirth\sand\saddress",
             re.I,
         ),
-        re.compile(
+        watched(
             r"pay|card|order|purchase|checkout|book|invoice|customer|contact|profile|bank|billing|subscri|shop|store|charge|refund|kyc|insur|patient|member|employee|person|donat|account|fraud|finance|tax|identity",
             re.I,
         ),
     ),
     (
-        re.compile(
+        watched(
             r"\b(?:session|browser|user'?s)\scookies?\b|\ball\s(?:of\s)?(?:the\s|your\s)?(?:api\s?)?keys\b|\bapi\skeys\sknown\b",
             re.I,
         ),
-        re.compile(
-            r"cookie|browser|http|request|scrap|crawl|session|login|auth|api|key|secret|vault|web|page|url", re.I
-        ),
+        watched(r"cookie|browser|http|request|scrap|crawl|session|login|auth|api|key|secret|vault|web|page|url", re.I),
     ),
 )
+
+_ASKED = (_CONTEXT_NAME, _WHOLE_CONTEXT, CONCEPTS["context"], *(secret for secret, _ in _SECRETS))
+"""One of these is in every parameter that asks for what it should not."""
 
 
 def parameters(pieces: list[Piece], about: str) -> Iterator[Finding]:
@@ -104,22 +106,27 @@ def parameters(pieces: list[Piece], about: str) -> Iterator[Finding]:
         about: what the tool says of itself (name, title, description, the server's name and description): a secret that
             belongs to its subject is needed, one that does not is not.
     """
-    described: dict[str, tuple[str, str]] = {}
+    wheres: dict[str, str] = {}
+    described: dict[str, list[str]] = {}
     for piece in pieces:
-        if not piece.parameter or not piece.where.startswith("input_schema"):
-            continue
         name = piece.parameter
-        where, text = described.get(name, (piece.where, ""))
-        if piece.kind == "parameter":
-            described[name] = (piece.where, f"{text} {piece.text}".strip())
-        elif piece.kind == "key":
-            described.setdefault(name, (piece.where, ""))
-    subject = _Subject(about, list(described))
-    for name, (where, text) in described.items():
+        if name and piece.kind in ("parameter", "key") and piece.where.startswith("input_schema"):
+            texts = described.setdefault(name, [])
+            if piece.kind == "parameter":
+                wheres[name] = piece.where
+                texts.append(piece.text)
+            else:
+                wheres.setdefault(name, piece.where)
+    subject: _Subject | None = None
+    for name, texts in described.items():
+        if not any_possible(reduce(or_, map(seen, texts), seen(name)), _ASKED):
+            continue
+        subject = subject or _Subject(about, list(described))
+        text = " ".join(texts).strip()
         words = name.replace("_", " ").replace("-", " ").strip()
         whole = f"{words}: {text}"[:2000]
         if message := _context(name, text[:MAX_PIECE], subject) or _secret(name, whole, subject):
-            yield Finding("exfiltration_parameter", Severity.WARN, where, quoted(whole), message)
+            yield Finding("exfiltration_parameter", Severity.WARN, wheres[name], quoted(whole), message)
 
 
 class _Subject:
@@ -128,9 +135,9 @@ class _Subject:
 
     def __init__(self, about: str, names: list[str]) -> None:
         self._about, self._names = about[:MAX_PIECE].replace("_", " "), names
-        self._found: dict[re.Pattern[str], tuple[bool, list[str]]] = {}
+        self._found: dict[Watched, tuple[bool, list[str]]] = {}
 
-    def speaks_of(self, pattern: re.Pattern[str], but: str) -> bool:
+    def speaks_of(self, pattern: Watched, but: str) -> bool:
         """Whether the pattern is in the tool's words or in the name of a parameter other than ``but``."""
         if pattern not in self._found:
             named = (n for n in self._names if pattern.search(n.replace("_", " ")))
@@ -141,7 +148,7 @@ class _Subject:
 
 def _context(name: str, text: str, subject: _Subject) -> str:
     message = "asks for the conversation or the model's instructions"
-    if _CONTEXT_NAME.match(name) and not subject.speaks_of(_CHAT, name):
+    if _CONTEXT_NAME.search(name) and not subject.speaks_of(_CHAT, name):
         return message
     if not text:
         return ""

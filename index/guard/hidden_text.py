@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.texts import Piece
 from toolscout.index.guard.unveil import decoded, latin, mixed, tag_text
+from toolscout.index.guard.watch import watched
 
 _TAGS = re.compile("[\U000e0000-\U000e007f]+")
 _FLAG = re.compile("\U0001f3f4[\U000e0020-\U000e007e]{2,7}\U000e007f")  # a region's flag, as Unicode defines it
@@ -21,7 +22,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
 _PADDING = re.compile(r"(?<!\s)(?:[ \t\u00a0\u3000]*+\n){25,}+\s*+\S|(?<![ \t\u00a0\u3000])[ \t\u00a0\u3000]{200,}+\S")
 _WORD = re.compile(r"[^\W_]+")
 _COMMENT = re.compile(r"<!--(.*?)(?:-->|$)", re.S)
-_UNSEEN = re.compile(
+_UNSEEN = watched(
     r"""style\s*=\s*["'][^"']{0,80}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0|
     color\s*:\s*(?:transparent|white|\#fff))""",
     re.I | re.X,
@@ -35,16 +36,22 @@ def hidden_text(piece: Piece) -> Iterator[Finding]:
     if not text.isascii():
         yield from _characters(piece)
         yield from _letters(piece)
-    if found := _CONTROL.search(text):
+    if not text.isprintable() and (found := _CONTROL.search(text)):
         yield _finding("control_characters", Severity.WARN, piece, found, "control characters in the text")
-    if found := _PADDING.search(text):
+    if _room_for_padding(text) and (found := _PADDING.search(text)):
         yield _finding("padding", Severity.WARN, piece, found, "blank space that pushes what follows out of sight")
+    if "<" not in text and "=" not in text:
+        return
     if piece.kind != "key" and (found := _UNSEEN.search(text)):
         yield _finding("hidden_markup", Severity.WARN, piece, found, "markup that shows nothing to a person")
     for found in _COMMENT.finditer(text):
         if len(found.group(1).split()) >= 3:
             yield _finding("hidden_markup", Severity.WARN, piece, found, "a comment that only a model reads")
             break
+
+
+def _room_for_padding(text: str) -> bool:
+    return len(text) > 25 and (text.count("\n") >= 25 or sum(map(text.count, " \t\u00a0\u3000")) >= 200)
 
 
 def encoded_text(piece: Piece) -> Iterator[tuple[Finding, str]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.known import CLIENT_TOOLS, HONEST_WORDS, OWN_TOOLS, SERVICES, TOOLS
 from toolscout.index.guard.unveil import latin
+from toolscout.index.guard.watch import watched
 from toolscout.index.names import squashed
 from toolscout.records import Server, Tool
 
@@ -17,11 +18,11 @@ _LEET = str.maketrans(
 )
 _PART = re.compile(r"[^\W_]+")
 _QUALIFIED = re.compile(r"^(?:mcp__)?([a-z0-9-]{3,30})(?:__|\.|::)(\w+)$", re.I)
-_BUILT_IN = re.compile(
+_BUILT_IN = watched(
     r"\b(?:replac\w+|instead\sof|overrid\w+|supersed\w+)\b.{0,30}\b(?:built-?in|native|default|client'?s)\b", re.I
 )
 _VENDORS = r"anthropic|openai|google|microsoft|github|apple|meta|amazon|aws|cursor|claude"
-_CLAIM = re.compile(
+_CLAIM = watched(
     rf"\b(?:verified|endorsed|certified|approved|audited|recommended|vetted|trusted)\s(?:and\s\w+\s)?by\s(?:the\s)?(?:{_VENDORS})\b"
     r"|\bthe\s(?:one|only|single)\s(?:true\s)?official\b",
     re.I,
@@ -51,6 +52,7 @@ def one_typo(a: str, b: str) -> bool:
 
 
 _TOOL_SKELETONS = {skeleton(name): name for name in TOOLS | OWN_TOOLS}
+_CLIENT_TOOLS = frozenset(map(squashed, CLIENT_TOOLS))
 _SERVICE_SKELETONS = {skeleton(name): name for name in SERVICES if len(name) >= 4}
 _TYPO_SERVICES = sorted(name for name in SERVICES if len(name) >= 6)
 
@@ -72,7 +74,7 @@ def tool_names(tool: Tool, server: Server | None) -> Iterator[Finding]:
     twin = _TOOL_SKELETONS.get(skeleton(name))
     if twin and squashed(twin) != plain and len(plain) >= 6:
         yield _found("lookalike_name", Severity.WARN, "name", name, f"looks like {twin!r}")
-    if plain in map(squashed, CLIENT_TOOLS) and (found := _BUILT_IN.search(tool.description)):
+    if plain in _CLIENT_TOOLS and (found := _BUILT_IN.search(tool.description)):
         yield _found(
             "lookalike_name", Severity.WARN, "description", found.group(), "stands in for a tool of the client"
         )

@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache, reduce
+from operator import or_
 
 from toolscout.index.guard.concepts import CASED, CONCEPTS, lowered
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.texts import Piece
+from toolscout.index.guard.watch import Mask, any_possible, seen, watched
 
 INFO, WARN, BLOCK = Severity.INFO, Severity.WARN, Severity.BLOCK
 
@@ -79,12 +82,12 @@ RULES = (
 
 _MORE = {
     # Ignoring and instructions close to each other: "ignore" and "rules" meet in honest long sentences, too.
-    "override_pair": re.compile(
+    "override_pair": watched(
         rf"(?:{CONCEPTS['ignore'].pattern}).{{0,60}}?(?:{CONCEPTS['orders'].pattern})"
         rf"|(?:{CONCEPTS['orders'].pattern}).{{0,60}}?(?:{CONCEPTS['ignore'].pattern})",
         re.X | re.S,
     ),
-    "conceal_pair": re.compile(
+    "conceal_pair": watched(
         rf"(?:{CONCEPTS['not_telling'].pattern}).{{0,60}}?(?:{CONCEPTS['user'].pattern})"
         r"|(?:用户|使用者|ユーザー?|利用者|사용자|nutzer\w*|utilisateur|usuari\w|usuári\w|utente|пользовател\w+|користувач\w*|"
         r"المستخدم|उपयोगकर्ता"
@@ -92,7 +95,7 @@ _MORE = {
         r"|without\s(?:the\s)?(?:users?|person|account\sholder|owner|customer)(?:'s)?\s(?:knowledge|knowing|noticing)",
         re.X | re.S,
     ),
-    "cover_story": re.compile(
+    "cover_story": watched(
         r"""\b(?:tell|explain|assure|answer|claim|pretend|confirm|state|say|
         reply)\w*\b(?:\s\w+){0,5}?\sthat\s(?:nothing|there\s(?:is|are|was)\sno|no\s(?:data|copy|file)|it\sis\ssafe)|
         \banswer\sonly\sthat\b|\b(?:leave|leaves|left)\sout\s(?:of\s\w+\s)?(?:any\s|the\s|all\s)?(?:tool\scalls?|
@@ -103,11 +106,11 @@ _MORE = {
         \bshould\snot\s(?:come\sup|appear)\sin\syour\b""",
         re.X,
     ),
-    "asks_user": re.compile(
+    "asks_user": watched(
         r"\bask(?:s|ing)?\s(?:the\s)?users?\b|\buser\s(?:must|should|can|needs\sto)\s(?:provide|supply|enter|"
         r"set)|must be configured"
     ),
-    "side_copy": re.compile(
+    "side_copy": watched(
         r"""\b(?:a\s|the\s)?(?:second\s|hidden\s|full\s)?cop(?:y|ies)\s(?:of\s(?:\w+\s){1,4})?(?:is|are|gets?|goes|
         go|will\sbe)\s(?:also\s|always\s)?(?:up\s?loaded|sent|mailed|e-?mailed|forwarded|posted|to\s(?:us|our|my)\b|
         transmitted)|
@@ -118,15 +121,13 @@ _MORE = {
         uma\scópia\spara\s[on]|копию\sна\sнаш|نسخة\sإلى\sخادم""",
         re.X,
     ),
-    "model_or_server": re.compile(r"\b(?:assistant|agent|model|llm|ai|you|server|bot|user)\b|服务器|サーバー|서버"),
-    "model_word": re.compile(
-        r"\b(?:assistant|agent|(?<!data )model|llm|copilot|claude|the ai)\b|助手|모델|アシスタント"
-    ),
-    "user_or_server": re.compile(
+    "model_or_server": watched(r"\b(?:assistant|agent|model|llm|ai|you|server|bot|user)\b|服务器|サーバー|서버"),
+    "model_word": watched(r"\b(?:assistant|agent|(?<!data )model|llm|copilot|claude|the ai)\b|助手|모델|アシスタント"),
+    "user_or_server": watched(
         r"\b(?:users?|person|people|customer|server|copy|account|transcript|machine|sends?|mails?|posts?|"
         r"uploads?|logs?)\b|@|https?:|副本|コピー",
     ),
-    "take_it": re.compile(
+    "take_it": watched(
         r"""\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|
         look\sup|fetch|read|open|give|given\sin|taken?|required|requires?|needs?|needed|try|tries|seeded)\b
         (?:(?!\.\s).){0,120}?\b(?:user|your|you|browser|profile|notes|home|saved|all|known?|host|agent|assistant|
@@ -135,61 +136,67 @@ _MORE = {
         supply|provide|put|upload|paste|forward|collect|gather|give|take)\b""",
         re.X,
     ),
-    "insert_it": re.compile(
+    "insert_it": watched(
         r"""\b(?:pass|attach|include|hand|submit|supply|paste|upload|forward|send|copy|give|append)\b(?:(?!\.\s).){0,60}?
         \b(?:as|in|into|to|it|them|here|over|with)\b|\b(?:put|puts|write)\b(?:(?!\.\s).){0,60}?\b(?:in|into|here|as)\b|
         \bwants?\b(?:(?!\.\s).){0,60}?\sin\b|入れて|放入|填入|mets\b|mettez\b|pon\b|füge\b""",
         re.X,
     ),
-    "leak_it": re.compile(
+    "leak_it": watched(
         r"\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|"
         r"send|post|encode|copied|copy|append|sends|give|gives|given|load|loads|submits|fill|request)\b"
         "",
     ),
-    "slander": re.compile(
+    "slander": watched(
         r"\b(?:ignore[sd]?|deprecated|insecure|unsafe|broken|false|untrust\w+|unreliable|poisoned|discard\w*|"
         r"malicious|not safe|must not be used|never use|never call|do not use|don't use|only trustworthy|yield|"
         r"outdated|out of date|skipped|must be avoided|"
         r"supersed\w+)\b",
     ),
-    "prefer_over": re.compile(
+    "prefer_over": watched(
         r"\b(?:choose|pick|prefer|use|select|favou?r)\s(?:\w+\s){0,4}?(?:over|rather than|instead of|ahead of)\b"
     ),
-    "every_turn": re.compile(
+    "every_turn": watched(
         r"""\b(?:(?:at\sthe\s(?:beginning|start)\sof|in|after|before|for|to)\s(?:each|every)\s(?:\w+\s)?(?:answer|
         reply|turn|conversation|message|response|chat|session)(?!\s(?:id|type|in))|
         (?:every|each|any)\s(?:answer|reply)\b|no\sanswer\smay|the\sfirst\scall\sin|whatever\sthe\s(?:request|user)|
         regardless\sof\swhat\sthe\suser)\b""",
         re.X,
     ),
-    "redirect": re.compile(
+    "redirect": watched(
         r"""\b(?:bcc|recipient|append(?:s|ed)?|must\sgo\sto|set\sthe|sent\sthrough|routed?\s(?:\w+\s){0,3}through|
         with\sthat\stool's\sresult|name\sand\sarguments|
         set\sthese|when\syou\scall|authori[sz]ed|prefer\sours|hidden|add\s(?:the|a|to)|always\sthe\saccount|
         calls?\s(?:\w+\s)with|output\sof|response\sof|results?\sthrough|hinzu|en\scopie|deve)\b""",
         re.X,
     ),
-    "beforehand": re.compile(
+    "beforehand": watched(
         r"\b(?:before(?:hand)?|first|prior|as set-?up|agent|assistant|model|user'?s|you|needs?|requires?|"
         r"if the|so that|to avoid|on this machine)\b|vorher|primero|d'abord|сначала|先"
     ),
-    "send": re.compile(
-        r"\b(?:send|sends|post|posts|submit\w*|upload\w*|request|forward\w*|log|copy|open|confirm)\b|发送"
-    ),
+    "send": watched(r"\b(?:send|sends|post|posts|submit\w*|upload\w*|request|forward\w*|log|copy|open|confirm)\b|发送"),
 }
 PATTERNS = {**CONCEPTS, **_MORE}
 
-_MARKERS = re.compile(
-    r"""<\s*/?\s*(?:important|system|secret|admin|hidden|override|critical|system[-_]reminder|assistant|
-    tool_description|sys|function_results?|im_start|priority)\s*/?\s*>|
-    <\|[a-z_]{3,20}\|>|\[/?(?:INST|SYS|SYSTEM)\]|<</?SYS>>|\{\{\s*\#?\s*(?:system|user|assistant)|
-    ^\s*\#{2,}\s*(?:system|assistant|user|human)\s*:|^\s*(?:human|assistant|system)\s*:\s*\S|
-    -{3,}\s*END\sOF\b|\bBEGIN\s(?:SYSTEM|ADMIN)\b|(?-i:\bSYSTEM\s(?:OVERRIDE|MESSAGE|NOTE)\b)|(?<=[.!?]\s)SYSTEM:|
-    \b(?:note|message)\s(?:to|for)\s(?:the\s)?(?:ai|llm|model|assistant|agent|language\smodel)s?\b|
-    (?:^|[.!?]\s|["'(])(?:assistants?|agents?|AI|llms?|claude|chatgpt)\s?[,:]\s(?=[a-z])|
-    \b(?:DEVELOPER|ADMIN)\sNOTE\b|\bLLM\sonly\b|new\smessage\sfrom\s(?:the\s)?(?:administrator|admin|system|
-    developer)""",
-    re.I | re.X | re.M,
+_NEEDED = [(rule, reduce(or_, (PATTERNS[name].bits for name in rule.needs))) for rule in RULES]
+
+
+_MARKERS = tuple(
+    watched(pattern, re.I | re.X | re.M)
+    for pattern in (
+        r"""<\s*+(?:/\s*+)?(?:important|system|secret|admin|hidden|override|critical|system[-_]reminder|assistant|
+        tool_description|sys|function_results?|im_start|priority)\s*+(?:/\s*+)?>""",
+        r"""<\|[a-z_]{3,20}\|>|\[/?(?:INST|SYS|SYSTEM)\]|<</?SYS>>""",
+        r"""\{\{\s*+(?:\#\s*+)?(?:system|user|assistant)""",
+        # Turns of a chat at the beginning of a line; blank lines before it are read once.
+        r"""(?:\A|(?<!\s)[^\S\n]*+\n)(?P<turn>\s*+(?:\#{2,}+\s*+(?:system|assistant|user|human)\s*+:|
+        (?:human|assistant|system)\s*+:\s*+\S))""",
+        r"""(?<!-)-{3,}+\s*+END\sOF\b|\bBEGIN\s(?:SYSTEM|ADMIN)\b|(?-i:\bSYSTEM\s(?:OVERRIDE|MESSAGE|NOTE)\b)|
+        (?<=[.!?]\s)SYSTEM:|\b(?:DEVELOPER|ADMIN)\sNOTE\b|\bLLM\sonly\b""",
+        r"""\b(?:note|message)\s(?:to|for)\s(?:the\s)?(?:ai|llm|model|assistant|agent|language\smodel)s?\b|
+        new\smessage\sfrom\s(?:the\s)?(?:administrator|admin|system|developer)""",
+        r"""(?:^|[.!?]\s|["'(])\b(?:assistants?|agents?|AI|llms?|claude|chatgpt)\b\s?[,:]\s(?=[a-z])""",
+    )
 )
 
 _SENTENCE = re.compile(r"(?<=[.!?;])[\"')\]]*\s+|(?<=[。！？；।؟])|\n\s*\n|\n(?=\s*(?:[-*•#]|\d+[.)]))")
@@ -205,40 +212,58 @@ def sentences(text: str) -> list[tuple[int, int]]:
     return [(a, min(b, a + 600)) for start, end in cuts for a in range(start, end, 500) for b in (end,) if b > a]
 
 
+@lru_cache(maxsize=2048)
+def _possible(there: Mask) -> tuple[list[tuple[Rule, Mask]], bool]:
+    """The rules that a text may break, with what they need, and whether it may have marks of a chat."""
+    return [one for one in _NEEDED if there & one[1] == one[1]], any_possible(there, _MARKERS)
+
+
+def _first_marker(text: str) -> tuple[int, int] | None:
+    """Where the first mark of a chat or a prompt starts and ends."""
+    found = [match for pattern in _MARKERS if (match := pattern.search(text))]
+    if not found:
+        return None
+    first = min(found, key=re.Match.start)
+    return first.span("turn") if "turn" in first.re.groupindex else first.span()
+
+
 def instructions(piece: Piece, text: str, *, where: str = "") -> Iterator[Finding]:
     """Findings of every rule that a text breaks, the first place of each. ``text`` is the piece's, unveiled."""
     place = where or piece.where
-    if found := _MARKERS.search(text):
-        yield Finding(
-            "chat_marker", WARN, place, quoted(text, found.start(), found.end()), "marks of a chat or a prompt"
-        )
-    low = lowered(text)
-    present: dict[str, bool] = {}
-
-    def anywhere(name: str) -> bool:
-        if name not in present:
-            present[name] = PATTERNS[name].search(text if name in CASED else low) is not None
-        return present[name]
-
-    rules = [rule for rule in RULES if all(map(anywhere, rule.needs)) and not any(map(anywhere, rule.without))]
+    there = seen(text)
+    rules, marked = _possible(there)
+    if marked and (marks := _first_marker(text)):
+        yield Finding("chat_marker", WARN, place, quoted(text, *marks), "marks of a chat or a prompt")
     if not rules:
         return
+    low = lowered(text)
     spans = sentences(text)
+    masks = [seen(text[start:end]) for start, end in spans] if len(spans) > 1 else [there]
     cache: dict[tuple[int, int, str], bool] = {}
 
     def met(start: int, end: int, name: str) -> bool:
         key = (start, end, name)
         if key not in cache:
-            cache[key] = PATTERNS[name].search(text if name in CASED else low, start, end) is not None
+            said = text if name in CASED else low
+            cache[key] = PATTERNS[name].regex.search(said, start, end) is not None
         return cache[key]
 
-    seen: set[str] = set()
-    for rule in rules:
-        if rule.code in seen:
+    def holds(rule: Rule) -> bool:
+        """Whether the text as a whole has what the rule needs: the end of a window may cut a word."""
+        whole = (0, len(text))
+        return all(met(*whole, name) for name in rule.needs) and not any(met(*whole, name) for name in rule.without)
+
+    broken: set[str] = set()
+    for rule, needed in rules:
+        if rule.code in broken:
             continue
-        for i in range(len(spans)):
-            start, end = spans[i][0], spans[min(i + rule.window, len(spans)) - 1][1]
+        for i, (start, _) in enumerate(spans):
+            window = slice(i, i + rule.window)
+            if needed & ~reduce(or_, masks[window]):
+                continue
+            end = spans[window][-1][1]
             if all(met(start, end, name) for name in rule.needs):
-                seen.add(rule.code)
-                yield Finding(rule.code, rule.severity, place, quoted(text, start, end), rule.message)
+                if holds(rule):
+                    broken.add(rule.code)
+                    yield Finding(rule.code, rule.severity, place, quoted(text, start, end), rule.message)
                 break

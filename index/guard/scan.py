@@ -1,10 +1,12 @@
-"""The scanner: a tool and its server in, findings out. Deterministic, offline, a few milliseconds a tool."""
+"""The scanner: a tool and its server in, findings out. Deterministic, offline, a tenth of a millisecond a tool."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from toolscout.index.guard.cross_references import cross_references
+from toolscout.index.guard.cross_references import Siblings, cross_references, reaches_out
 from toolscout.index.guard.exfiltration import parameters
 from toolscout.index.guard.finding import Finding, Severity
 from toolscout.index.guard.hidden_text import encoded_text, hidden_text
@@ -13,11 +15,13 @@ from toolscout.index.guard.rules import instructions
 from toolscout.index.guard.stuffing import stuffing
 from toolscout.index.guard.texts import MAX_PIECE, Piece, server_pieces, tool_pieces
 from toolscout.index.guard.unveil import plain, tag_text
-from toolscout.index.names import squashed
 from toolscout.records import Server, Tool
 
 MAX_FINDINGS = 12
 """Findings kept of one tool, the gravest first: a person reads them."""
+
+_SHORT = 256
+"""Characters of a text up to which what it says is remembered: names and phrases come again from tool to tool."""
 
 _ORDER = {Severity.BLOCK: 0, Severity.WARN: 1, Severity.INFO: 2}
 
@@ -30,28 +34,26 @@ def scan_tool(tool: Tool, server: Server | None = None, *, siblings: Collection[
         siblings: names of the server's tools, which the tool may speak of freely.
     """
     pieces = list(tool_pieces(tool))
-    own = {squashed(name) for name in siblings} | {squashed(tool.name)}
     server_text = f"{server.name} {server.title or ''} {server.description}" if server is not None else ""
     about = f"{tool.name} {tool.title or ''} {tool.description} {server_text} {tool.server_id}"
     found = list(tool_names(tool, server))
     found += claims(tool.description, "description")
     found += parameters(pieces, about)
     identity = f"{server_text} {tool.server_id}".casefold()
+    own = Siblings([*siblings, tool.name])
     for piece in pieces:
         found += _piece(piece, own, identity)
-        found += stuffing(piece)
     return _kept(found)
 
 
 def scan_server(server: Server, names: Collection[str] = ()) -> list[Finding]:
     """Everything suspicious of a server's own texts, which stand beside all of its tools."""
-    own = {squashed(name) for name in names}
+    own = Siblings(names)
     identity = f"{server.server_id} {server.name} {server.title or ''} {server.description}".casefold()
     found = list(server_names(server))
     for piece in server_pieces(server):
-        found += _piece(piece, own, identity)
-        if piece.where != "server.description":  # a catalogue's own pages about a server list much
-            found += stuffing(piece)
+        # A catalogue's own pages about a server list much.
+        found += _piece(piece, own, identity, stuffed=piece.where != "server.description")
     return _kept(found)
 
 
@@ -60,9 +62,34 @@ def holds_back(findings: Iterable[Finding]) -> bool:
     return any(f.severity is not Severity.INFO for f in findings)
 
 
-def _piece(piece: Piece, own: Collection[str], identity: str) -> list[Finding]:
-    if len(piece.text) > MAX_PIECE:
-        piece = Piece(piece.where, piece.kind, piece.text[:MAX_PIECE], piece.parameter)
+@dataclass(frozen=True)
+class _Reading:
+    """What one text says by itself, wherever it stands. ``reaches_out``: it may speak of other servers' tools."""
+
+    poison: tuple[Finding, ...]
+    reaches_out: bool
+    stuffing: tuple[Finding, ...]
+
+
+_NOTHING = _Reading((), False, ())
+
+
+def _piece(piece: Piece, own: Siblings, identity: str, *, stuffed: bool = True) -> list[Finding]:
+    """Findings of one piece; ``stuffed``: also those of texts that are written for the ranking."""
+    read = _read_short if len(piece.text) <= _SHORT else _read
+    said = read(piece.kind, piece.text)
+    if said is _NOTHING:
+        return []
+    found = [replace(finding, where=piece.where) for finding in said.poison]
+    if said.reaches_out:
+        found += cross_references(piece, plain(piece.text[:MAX_PIECE]), own, identity)
+    if stuffed:
+        found += [replace(finding, where=piece.where) for finding in said.stuffing]
+    return found
+
+
+def _read(kind: str, whole: str) -> _Reading:
+    piece = Piece("", kind, whole[:MAX_PIECE])
     found = list(hidden_text(piece))
     for finding, said in encoded_text(piece):
         found.append(finding)
@@ -70,14 +97,17 @@ def _piece(piece: Piece, own: Collection[str], identity: str) -> list[Finding]:
     text = plain(piece.text)
     if not piece.text.isascii() and (said := tag_text(piece.text)):
         found += instructions(piece, said)
-    if piece.kind in ("name", "key"):
+    if kind in ("name", "key"):
         if len(text) > 15:
             found += instructions(piece, text.replace("_", " ").replace("-", " "))
-        return found
-    found += instructions(piece, text)
-    if piece.kind != "value":
-        found += cross_references(piece, text, own, identity)
-    return found
+    else:
+        found += instructions(piece, text)
+    reaches = kind not in ("name", "key", "value") and reaches_out(text)
+    stuffed = tuple(stuffing(Piece("", kind, whole)))
+    return _Reading(tuple(found), reaches, stuffed) if found or reaches or stuffed else _NOTHING
+
+
+_read_short = lru_cache(maxsize=4096)(_read)
 
 
 def _kept(found: Sequence[Finding]) -> list[Finding]:

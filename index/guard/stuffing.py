@@ -7,17 +7,20 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.texts import MAX_PIECE, Piece
+from toolscout.index.guard.watch import seen, watched
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_LABEL = re.compile(
-    r"(?:^|[\n.(])\s*(?:seo|keywords?|tags?|search\sterms?|synonyms?|also\s(?:found|known)\sas|aliases)\s*:\s*([^\n]{60,})",
+_PHRASE_END = re.compile(r"[,.;:?!\n]+")
+_LABEL = watched(
+    r"(?:^|[\n.(])[^\S\n]*+(?:seo|keywords?|tags?|search\sterms?|synonyms?|also\s(?:found|known)\sas|aliases)\s*:\s*([^\n]{60,})",
     re.I,
 )
-_PRAISE = re.compile(
+_PRAISE = watched(
     r"""\b(?:the\sbest|most\s(?:accurate|popular|trusted|powerful|advanced|reliable|complete)|fastest|number\sone|
     award-winning|recommended|ranked\sfirst|always\srelevant|
     perfect\s(?:match|for\sany)|highest\sscore|top\sresult|world-class|unmatched|unbeatable|any\squery|all\srequests|
@@ -66,11 +69,14 @@ _TOPICS = {
     "school": "school|education|research",
     "web": "search the web|web search",
 }
-_TOPIC = {name: re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.I) for name, words in _TOPICS.items()}
-_LIST_ITEM = re.compile(r"[,.;?\n|]+")
+_TOPIC = {name: watched(rf"(?<!\w)(?:{words})(?!\w)", re.I) for name, words in _TOPICS.items()}
+_ANY_TOPIC = reduce(or_, (pattern.bits for pattern in _TOPIC.values()))
 
 TOPICS = 9
 """Subjects of one short text from which on it wants to be found for everything."""
+
+BARE_RUN = 28
+"""Words in a row without a sentence that are a list of keywords."""
 
 TOO_LONG = 20_000
 """Characters of a description that nobody reads."""
@@ -115,13 +121,16 @@ def _keywords(text: str, kind: str) -> str:
             return "a list of keywords"
     if kind == "prose" and (shared := _variants(text)):  # the values of a parameter are often alike
         return f"many ways to ask for {shared!r}"
-    run = _bare_run(text)
-    return f"{run} words in a row without a sentence" if run >= 28 else ""
+    run = _bare_run(text[:20_000].split())
+    return f"{run} words in a row without a sentence" if run >= BARE_RUN else ""
 
 
 def _variants(text: str) -> str:
     """The word that most of many short phrases in a row share: what people would type, not what the tool does."""
-    phrases = [set(_WORD.findall(item.casefold())) - _STOP for item in re.split(r"[,.;:?!\n]+", text[:6_000])]
+    items = _PHRASE_END.split(text[:6_000])
+    if len(items) < 12:
+        return ""
+    phrases = [set(_WORD.findall(item.casefold())) - _STOP for item in items]
     short = [words for words in phrases if 1 <= len(words) <= 4]
     if len(short) < 12 or len(short) < 0.8 * len(phrases):
         return ""
@@ -129,17 +138,20 @@ def _variants(text: str) -> str:
     return word if times >= 0.6 * len(short) else ""
 
 
-def _bare_run(text: str) -> int:
-    """Longest run of words that have neither punctuation nor a function word between them."""
+def _bare_run(tokens: list[str]) -> int:
+    """Longest run of words without punctuation or a function word between them; 0 if none has ``BARE_RUN``."""
+    if not any(map(_bare, tokens[BARE_RUN - 1 :: BARE_RUN])):  # such a run covers one of these
+        return 0
     best = run = 0
-    for token in text[:20_000].split():
-        bare = token.strip("\"'`")
-        if bare.isalpha() and bare.isascii() and bare.casefold() not in _FUNCTION:
-            run += 1
-            best = max(best, run)
-        else:
-            run = 0
+    for token in tokens:
+        run = run + 1 if _bare(token) else 0
+        best = max(best, run)
     return best
+
+
+def _bare(token: str) -> bool:
+    bare = token.strip("\"'`")
+    return bare.isalpha() and bare.isascii() and bare.casefold() not in _FUNCTION
 
 
 _FUNCTION_WORDS = (
@@ -151,12 +163,14 @@ _FUNCTION = _STOP | frozenset(_FUNCTION_WORDS.split())
 
 
 def _praise(text: str) -> str:
-    found = {m.group().casefold() for m in _PRAISE.finditer(text[:6_000])}
+    if not _PRAISE.possible(text):
+        return ""
+    found = {m.group().casefold() for m in _PRAISE.regex.finditer(text[:6_000])}
     return f"praise of itself ({len(found)} kinds)" if len(found) >= 5 else ""
 
 
 def _subjects(text: str) -> str:
-    if len(text) > 1_500:
+    if len(text) > 1_500 or (seen(text) & _ANY_TOPIC).bit_count() < TOPICS:
         return ""
     found = [name for name, pattern in _TOPIC.items() if pattern.search(text)]
     return f"{len(found)} unrelated subjects" if len(found) >= TOPICS else ""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolscout.records import Server, Tool
 
@@ -19,8 +18,7 @@ _VALUES = frozenset({"enum", "default", "const", "example", "examples", "pattern
 _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """One text. ``kind`` is name, prose, parameter (prose of one parameter), key (a property's name) or value.
 
     ``parameter`` is the name of the property that it belongs to, if any.
@@ -39,13 +37,12 @@ def tool_pieces(tool: Tool) -> Iterator[Piece]:
         yield Piece("title", "prose", tool.title)
     if tool.description:
         yield Piece("description", "prose", tool.description)
-    count = 0
+    pieces: list[Piece] = []
     for root, value in (("input_schema", tool.input_schema), ("output_schema", tool.output_schema)):
-        for piece in _schema(value, root, "", 0):
-            count += 1
-            if count > MAX_PIECES:
-                return
-            yield piece
+        _schema(pieces, value, root, "", 0)
+    yield from pieces[:MAX_PIECES]
+    if len(pieces) > MAX_PIECES:
+        return
     for key, value in (tool.annotations or {}).items():
         if isinstance(value, str) and value:
             yield Piece(f"annotations.{key}", "prose", value)
@@ -59,34 +56,39 @@ def server_pieces(server: Server) -> Iterator[Piece]:
             yield Piece(f"server.{where}", kind, text)
 
 
-def _schema(value: Any, where: str, parameter: str, level: int) -> Iterator[Piece]:
-    if level > _MAX_LEVELS:
+def _schema(pieces: list[Piece], value: Any, where: str, parameter: str, level: int) -> None:
+    if level > _MAX_LEVELS or len(pieces) > MAX_PIECES:
         return
     if isinstance(value, list):
         for number, one in enumerate(value):
-            yield from _schema(one, f"{where}.{number}", parameter, level + 1)
+            if isinstance(one, dict | list):
+                _schema(pieces, one, f"{where}.{number}", parameter, level + 1)
     if not isinstance(value, dict):
         return
     for key, inner in value.items():
-        place = f"{where}.{key}"
-        if key in _NAMED and isinstance(inner, dict):
-            for name, one in inner.items():
-                yield Piece(f"{place}.{name}", "key", str(name), str(name))
-                yield from _schema(one, f"{place}.{name}", str(name), level + 1)
-        elif key in _VALUES:
-            yield from _values(inner, place, parameter, level)
-        elif isinstance(inner, str):
-            if inner and (key in _PROSE or " " in inner):
-                yield Piece(place, "parameter" if parameter else "prose", inner, parameter)
-        else:
-            yield from _schema(inner, place, parameter, level + 1)
+        if isinstance(inner, str):
+            if key in _VALUES:
+                _values(pieces, inner, f"{where}.{key}", parameter, level)
+            elif inner and (key in _PROSE or " " in inner):
+                pieces.append(Piece(f"{where}.{key}", "parameter" if parameter else "prose", inner, parameter))
+        elif isinstance(inner, dict | list):
+            place = f"{where}.{key}"
+            if key in _NAMED and isinstance(inner, dict):
+                for name, one in inner.items():
+                    pieces.append(Piece(f"{place}.{name}", "key", str(name), str(name)))
+                    _schema(pieces, one, f"{place}.{name}", str(name), level + 1)
+            elif key in _VALUES:
+                _values(pieces, inner, place, parameter, level)
+            else:
+                _schema(pieces, inner, place, parameter, level + 1)
 
 
-def _values(value: Any, where: str, parameter: str, level: int) -> Iterator[Piece]:
+def _values(pieces: list[Piece], value: Any, where: str, parameter: str, level: int) -> None:
     if isinstance(value, str):
         if len(value) > 3:
-            yield Piece(where, "value", value, parameter)
-    elif level <= _MAX_LEVELS and isinstance(value, dict | list):
+            pieces.append(Piece(where, "value", value, parameter))
+    elif level <= _MAX_LEVELS and len(pieces) <= MAX_PIECES and isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, inner in items:
-            yield from _values(inner, f"{where}.{key}", parameter, level + 1)
+            if isinstance(inner, str | dict | list):
+                _values(pieces, inner, f"{where}.{key}", parameter, level + 1)

@@ -8,9 +8,12 @@ import codecs
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from string import ascii_letters, ascii_uppercase, digits, hexdigits
 from urllib.parse import unquote
+
+from toolscout.index.guard.watch import watched
 
 INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
@@ -26,10 +29,10 @@ _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{24,}={0,2}")
 _BASE32 = re.compile(r"(?<![A-Za-z0-9])[A-Z2-7]{32,}={0,6}")
 _HEX = re.compile(r"(?<![0-9a-zA-Z])(?:[0-9a-f]{2}[ :]?){16,}(?![0-9a-zA-Z])", re.I)
 _BITS = re.compile(r"(?:[01]{8}[ ,]?){6,}")
-_ROT13 = re.compile(
+_ROT13 = watched(
     r"\b(?:vtaber|cerivbhf|vafgehpgvbaf?|flfgrz|cebzcg|cnffjbeq|frperg|gb gur hfre|ernq|fraq|svyr|rirel)\b"
 )
-_REVERSED = re.compile(r"\b(?:erongi|suoiverp|snoitcurtsni|metsys|tpmorp|drowssap|terces|resu eht|daer|dnes|llet)\b")
+_REVERSED = watched(r"\b(?:erongi|suoiverp|snoitcurtsni|metsys|tpmorp|drowssap|terces|resu eht|daer|dnes|llet)\b")
 _SPACED = re.compile(r"(?<![^\W_])(?:[^\W\d_][.\-_*·]){3,}[^\W\d_](?![^\W_])")
 _LEET = str.maketrans("0134578@$", "oieastbas")
 _LEET_WORD = re.compile(r"(?<![\w.-])(?=[a-z]*[0134578][a-z0134578]*[a-z])[a-z0134578@$]{2,}(?![\w-])", re.I)
@@ -98,20 +101,26 @@ def decoded(text: str) -> Iterator[tuple[str, str, int, int]]:
     """Each encoded run that holds readable words: (encoding, what it says, start, end)."""
     if len(text) < 24:
         return
-    for name, pattern, decode in _DECODERS:
+    for name, pattern, decode, possible in _DECODERS:
+        if not possible(text):
+            continue
         for match in pattern.finditer(text):
             said = decode(match.group())
             if said and _READABLE.search(said + " "):
                 yield name, said, match.start(), match.end()
-    if len({m.group() for m in _SPACED.finditer(text)}) >= 2:
+    if sum(map(text.count, ".-_*·")) >= 6 and len({m.group() for m in _SPACED.finditer(text)}) >= 2:
         yield "spaced letters", _SPACED.sub(lambda m: re.sub(r"[.\-_*·]", "", m.group()), text), 0, len(text)
-    if any(c in text for c in "013457") and len({m.lower() for m in _LEET_WORD.findall(text)}) >= 3:
+    if (
+        sum(map(text.count, "0134578")) >= 3
+        and any(c in text for c in "013457")
+        and len({m.lower() for m in _LEET_WORD.findall(text)}) >= 3
+    ):
         said = _LEET_WORD.sub(lambda m: m.group().lower().translate(_LEET), text)
         if len(set(_GIVEAWAY.findall(said)) - set(_GIVEAWAY.findall(text.lower()))) >= 2:  # not 1d, 5m, 3mo
             yield "digits for letters", said, 0, len(text)
-    if len({m.group() for m in _ROT13.finditer(text.lower())}) >= 2:
+    if _ROT13.possible(text) and len({m.group() for m in _ROT13.finditer(text.lower())}) >= 2:
         yield "rot13", codecs.decode(text, "rot13"), 0, len(text)
-    if len({m.group() for m in _REVERSED.finditer(text.lower())}) >= 2:
+    if _REVERSED.possible(text) and len({m.group() for m in _REVERSED.finditer(text.lower())}) >= 2:
         yield "reversed", text[::-1], 0, len(text)
 
 
@@ -153,12 +162,22 @@ def _escapes(run: str) -> str:
     return "".join(chr(int(c[2:], 16)) for c in re.findall(r"\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}", run))
 
 
-_DECODERS = (
-    ("base64", _BASE64, _base64),
-    ("base32", _BASE32, _base32),
-    ("hexadecimal", _HEX, _hex),
-    ("binary", _BITS, _bits),
-    ("HTML entities", _HTML, html.unescape),
-    ("percent encoding", _PERCENT, unquote),
-    ("escapes", _ESCAPES, _escapes),
+def _has_run(characters: str, length: int) -> Callable[[str], bool]:
+    """Whether a text has so many characters in a row that are among some ASCII ones."""
+    table = bytes(ord("x") if chr(code) in characters else ord(".") for code in range(256))
+    run = b"x" * length
+    return lambda text: run in text.encode("ascii", "replace").translate(table)
+
+
+_Decoder = tuple[str, re.Pattern[str], Callable[[str], str], Callable[[str], bool]]
+
+_DECODERS: tuple[_Decoder, ...] = (
+    ("base64", _BASE64, _base64, _has_run(ascii_letters + digits + "+/_-", 24)),
+    ("base32", _BASE32, _base32, _has_run(ascii_uppercase + "234567", 32)),
+    ("hexadecimal", _HEX, _hex, _has_run(hexdigits + " :", 32)),
+    ("binary", _BITS, _bits, _has_run("01 ,", 48)),
+    ("HTML entities", _HTML, html.unescape, lambda text: text.count("&#") >= 4),
+    ("percent encoding", _PERCENT, unquote, lambda text: text.count("%") >= 6),
+    ("escapes", _ESCAPES, _escapes, lambda text: text.count("\\") >= 4),
 )
+"""Name, what a run looks like, what it says, and a cheap look at whether a text can have such a run at all."""
