@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import Server, ServerState, Tool
@@ -23,7 +23,6 @@ from toolscout.server.find import ADVICE_FILTERED, compact_answer
 from toolscout.server.journal import Journal
 
 if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, InputRequiredResult
 
     from toolscout.index.catalogue import Catalogue, Change
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from toolscout.server.caller import Caller
     from toolscout.server.config import UpstreamConfig
     from toolscout.server.invoke import Invoker
+    from toolscout.server.link import Relayed
     from toolscout.server.pool import UpstreamPool
     from toolscout.settings import Settings
 
@@ -325,19 +325,13 @@ class Engine:
         *,
         timeout_s: float | None = None,
         dry_run: bool = False,
-        on_progress: ProgressFnT | None = None,
-        input_responses: dict[str, Any] | None = None,
-        request_state: str | None = None,
-        meta: dict[str, Any] | None = None,
+        **relayed: Unpack[Relayed],
     ) -> dict[str, Any]:
         """``invoke`` of the contract: the upstream's result as it came, or a tool error that says what to correct."""
         started = time.perf_counter()
         if self._index is None:
             await self.loaded()
-        result = await self.invoker.invoke_raw(
-            tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, on_progress=on_progress, meta=meta,
-            input_responses=input_responses, request_state=request_state,
-        )  # fmt: skip
+        result = await self.invoker.invoke_raw(tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, **relayed)
         self.journal.note("invoke", "", tool_id, "error" if result.get("isError") else "ok", started)
         return result
 

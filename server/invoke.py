@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Unpack
 
 from toolscout.errors import InvalidArguments, NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import Install, JsonObject, Review, Server, ServerState, Tool
@@ -18,7 +18,7 @@ from toolscout.validation import bounded_schema, explain, schema_trouble, unwrap
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
 
-    from toolscout.server.link import Progress
+    from toolscout.server.link import Relayed
 
 _LONGEST_TIMEOUT = 3600.0
 _INVALID_PARAMS = -32602
@@ -52,22 +52,10 @@ class Invoker:
         *,
         timeout_s: float | None = None,
         dry_run: bool = False,
-        on_progress: Progress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        input_responses: Mapping[str, Any] | None = None,
-        request_state: str | None = None,
+        **relayed: Unpack[Relayed],
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool; expected failures come back as results with ``is_error``, never as exceptions."""
-        raw = await self.invoke_raw(
-            tool_id,
-            arguments,
-            timeout_s=timeout_s,
-            dry_run=dry_run,
-            on_progress=on_progress,
-            meta=meta,
-            input_responses=input_responses,
-            request_state=request_state,
-        )
+        raw = await self.invoke_raw(tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, **relayed)
         try:
             return as_result(tool_id.partition("/")[0], tool_id, raw)
         except UpstreamError as error:
@@ -80,10 +68,7 @@ class Invoker:
         *,
         timeout_s: float | None = None,
         dry_run: bool = False,
-        on_progress: Progress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        input_responses: Mapping[str, Any] | None = None,
-        request_state: str | None = None,
+        **relayed: Unpack[Relayed],
     ) -> JsonObject:
         """As :meth:`invoke`, with the result in wire form: what the upstream sent is not parsed and made anew."""
         try:
@@ -97,16 +82,7 @@ class Invoker:
             if dry_run:
                 return self._dry_run(tool, sent)
             try:
-                result = await self._pool.call_raw(
-                    tool.server_id,
-                    tool.name,
-                    sent,
-                    timeout=timeout,
-                    on_progress=on_progress,
-                    meta=meta,
-                    input_responses=input_responses,
-                    request_state=request_state,
-                )
+                result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, **relayed)
                 # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
                 as_result(tool.server_id, tool.name, result)
                 return complete(result)

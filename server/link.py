@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import mcp_types as types
 from mcp.client.session import ClientSession
@@ -35,6 +35,16 @@ _PROBE_SECONDS = 5.0
 """How long a server may take to answer the modern probe before the older handshake is tried."""
 _MAX_PAGES = 200
 _OUR_META = {types.PROTOCOL_VERSION_META_KEY, types.CLIENT_INFO_META_KEY, "progressToken"}
+
+
+class Relayed(TypedDict, total=False):
+    """What is relayed with a call: ``await on_progress(progress, total, message)`` back; ``meta`` on, without protocol
+    version and progress token; input responses and request state as they came."""
+
+    on_progress: ProgressFnT | None
+    meta: Mapping[str, Any] | None
+    input_responses: Mapping[str, Any] | None
+    request_state: str | None
 
 
 class Link:
@@ -66,10 +76,10 @@ class Link:
         arguments: JsonObject,
         *,
         timeout: float,  # noqa: ASYNC109
-        on_progress: ProgressFnT | None,
-        meta: Mapping[str, Any] | None,
-        input_responses: Mapping[str, Any] | None,
-        request_state: str | None,
+        on_progress: ProgressFnT | None = None,
+        meta: Mapping[str, Any] | None = None,
+        input_responses: Mapping[str, Any] | None = None,
+        request_state: str | None = None,
     ) -> JsonObject:
         """``tools/call``; the result in wire form, without the upstream's own identity stamp."""
         params: JsonObject = {"name": tool, "arguments": arguments}
@@ -294,7 +304,3 @@ async def _watching(session: ClientSession, on_tools_changed: Callable[[], None]
 
 def _plain(value: Any) -> Any:
     return value.model_dump(by_alias=True, mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
-
-
-Progress = ProgressFnT
-"""``await on_progress(progress, total, message)``."""

@@ -8,7 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from toolscout.errors import NotFound, UpstreamError
 from toolscout.records import JsonObject, Server, Tool
@@ -20,7 +20,7 @@ from toolscout.settings import Settings
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
 
-    from toolscout.server.link import Progress
+    from toolscout.server.link import Relayed
     from toolscout.server.process import UpstreamProcess
 
 _SWEEP_SHARE = 0.25
@@ -61,26 +61,14 @@ class UpstreamPool:
         arguments: JsonObject,
         *,
         timeout: float | None = None,  # noqa: ASYNC109
-        on_progress: Progress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        input_responses: Mapping[str, Any] | None = None,
-        request_state: str | None = None,
+        **relayed: Unpack[Relayed],
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool. Raises UpstreamError, NotFound (no such upstream) or NotAllowed (a secret is missing).
 
         A call is repeated by itself only when nothing of it had reached the upstream. Cancelling the caller's task
-        cancels the call at the upstream. ``meta`` is passed on, without protocol version and progress token.
+        cancels the call at the upstream.
         """
-        raw = await self.call_raw(
-            server_id,
-            tool_name,
-            arguments,
-            timeout=timeout,
-            on_progress=on_progress,
-            meta=meta,
-            input_responses=input_responses,
-            request_state=request_state,
-        )
+        raw = await self.call_raw(server_id, tool_name, arguments, timeout=timeout, **relayed)
         return as_result(server_id, tool_name, raw)
 
     async def call_raw(
@@ -90,21 +78,10 @@ class UpstreamPool:
         arguments: JsonObject,
         *,
         timeout: float | None = None,  # noqa: ASYNC109
-        on_progress: Progress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        input_responses: Mapping[str, Any] | None = None,
-        request_state: str | None = None,
+        **relayed: Unpack[Relayed],
     ) -> JsonObject:
         """As :meth:`call`, but the result as it came over the wire: nothing is parsed twice."""
-        return await self._upstream(server_id).call(
-            tool_name,
-            arguments,
-            timeout=timeout,
-            on_progress=on_progress,
-            meta=meta,
-            input_responses=input_responses,
-            request_state=request_state,
-        )
+        return await self._upstream(server_id).call(tool_name, arguments, timeout=timeout, **relayed)
 
     async def list_tools(self, server_id: str, *, fresh: bool = False) -> tuple[Server, list[Tool]]:
         """The upstream's server record and tools; ``fresh`` asks it even when the cached list should hold."""

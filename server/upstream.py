@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import JsonObject, Transport
@@ -18,7 +18,7 @@ from toolscout.server.secrets import Resolver, redact
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
-    from toolscout.server.link import Link, Progress
+    from toolscout.server.link import Link, Relayed
     from toolscout.server.process import UpstreamProcess
 
 _LONGEST_BACKOFF = 60.0
@@ -138,10 +138,7 @@ class Upstream:
         arguments: JsonObject,
         *,
         timeout: float | None,  # noqa: ASYNC109
-        on_progress: Progress | None,
-        meta: Mapping[str, Any] | None,
-        input_responses: Mapping[str, Any] | None,
-        request_state: str | None,
+        **relayed: Unpack[Relayed],
     ) -> JsonObject:
         """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed."""
         self.in_flight += 1
@@ -156,15 +153,7 @@ class Upstream:
             try:
                 for attempt in (0, 1):
                     try:
-                        result = await link.call(
-                            tool,
-                            arguments,
-                            timeout=seconds,
-                            on_progress=on_progress,
-                            meta=meta,
-                            input_responses=input_responses,
-                            request_state=request_state,
-                        )
+                        result = await link.call(tool, arguments, timeout=seconds, **relayed)
                         self._answered = True
                         self._failures = 0
                         return result
