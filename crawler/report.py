@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from toolscout.crawler.export import entities
 from toolscout.crawler.records import now
 from toolscout.crawler.state import State
-from toolscout.files import replace_file
+from toolscout.files import replace_file, write_json
 from toolscout.records import JsonObject
 
 _EXAMPLES = 5
@@ -91,7 +90,7 @@ def report(state: State, known: Sequence[str] = ()) -> JsonObject:
 def write_report(state: State, folder: Path, known: Sequence[str] = ()) -> JsonObject:
     """Write ``crawl.json`` and ``crawl.html`` into a folder; gives the report. Raises StorageError."""
     made = report(state, known)
-    replace_file(folder / "crawl.json", json.dumps(made, indent=2, ensure_ascii=False) + "\n")
+    write_json(folder / "crawl.json", made)
     replace_file(folder / "crawl.html", _page(made))
     return made
 

@@ -12,8 +12,9 @@ from toolscout.eval.call_compare import ASPECTS, compare_calls, variants_of
 from toolscout.eval.call_plots import compare_plot
 from toolscout.eval.calls import CallsRun, measure_calls
 from toolscout.eval.plots import NO_PLOTS
-from toolscout.eval.report import Table, calls_report, calls_tables, compare_table, random_table, write_json
+from toolscout.eval.report import Table, calls_report, calls_tables, compare_table, random_table
 from toolscout.eval.rows import read_calls, read_tools
+from toolscout.files import write_json
 from toolscout.records import JsonObject
 from toolscout.settings import Settings
 

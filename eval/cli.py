@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
 from toolscout.eval.guard_cli import guard
+from toolscout.files import replace_file, write_json
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -103,7 +104,7 @@ def retrieval(
     from toolscout.eval.extras import Extras
     from toolscout.eval.peers import PeerPlan
     from toolscout.eval.peers.report import NO_PLOT, PLOT
-    from toolscout.eval.report import retrieval_report, retrieval_tables, write_json, write_text
+    from toolscout.eval.report import retrieval_report, retrieval_tables
     from toolscout.eval.retrieval import RetrievalFiles, measure_retrieval
 
     run = measure_retrieval(
@@ -133,7 +134,7 @@ def retrieval(
     if json_out is not None:
         write_json(json_out, everything if details else run.result)
     if misses is not None:
-        write_text(misses, run.misses)
+        replace_file(misses, run.misses)
     if report is not None:
         page = retrieval_report(run, report)
         _say(quiet)(f"report: {page}")
@@ -217,7 +218,7 @@ def scaling(
     from toolscout.eval import call_scaling
     from toolscout.eval.call_plots import scaling_plot
     from toolscout.eval.plots import NO_PLOTS
-    from toolscout.eval.report import scaling_table, write_json
+    from toolscout.eval.report import scaling_table
 
     result = call_scaling.scaling(runs)
     if json_out is not None:

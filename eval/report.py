@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolscout.errors import StorageError
 from toolscout.eval.extra_tables import (
     Parts,
     ablation_tables,
@@ -21,6 +20,8 @@ from toolscout.eval.extra_tables import (
 from toolscout.eval.metrics import RANKING_KEYS
 from toolscout.eval.peers.report import NO_PLOT, abouts, failures, peers_table, write_plot
 from toolscout.eval.plots import NO_PLOTS, ablation_plot, refusal_plot
+from toolscout.files import replace_file
+from toolscout.files import write_json as write_json  # guard_cli takes it from here
 from toolscout.records import JsonObject
 
 if TYPE_CHECKING:
@@ -193,11 +194,6 @@ def _facts(title: str, facts: Mapping[str, str]) -> Table:
     return Table(title, ["", "value"], [[name, value] for name, value in facts.items()])
 
 
-def write_json(path: Path, value: JsonObject) -> None:
-    """Write one JSON object; the file is whole or not there. Raises StorageError."""
-    _write(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
 def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
     """Write ``report.html``, ``result.json`` and ``rows.jsonl``; returns the page's path."""
     rows: list[dict[str, Any]] = [
@@ -230,7 +226,7 @@ def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
     parts = [table.html() for table in retrieval_tables(result)]
     parts += plots(result, folder)
     if run.misses:
-        _write(folder / "misses.md", run.misses)
+        replace_file(folder / "misses.md", run.misses)
     parts += [table.html() for table in (misses, offers) if table.rows]
     notes = [f"{name}: {value}" for name, value in run.notes.items()] + run.warnings
     if "peers" in run.result:
@@ -287,11 +283,6 @@ def plots(result: JsonObject, folder: Path) -> list[str]:
     return parts
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file; it is whole or not there. Raises StorageError."""
-    _write(path, text)
-
-
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;color:#222;background:#fff}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#161616}}
@@ -308,26 +299,16 @@ def _write_folder(
     page = folder / "report.html"
     note = "".join(f"<p>{escape(line)}</p>" for line in notes)
     body = "".join(parts)
-    _write(
+    replace_file(
         page,
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>Toolscout: {escape(title)}</title><style>{_STYLE}</style>"
         f"<h1>{escape(title)}</h1>{note}{body}</html>\n",
     )
     write_json(folder / "result.json", result)
-    _write(folder / "rows.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    replace_file(folder / "rows.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return page
 
 
 def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8", errors="replace")
-        temporary.replace(path)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error}.", "Give a path that you may write to.") from None

@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from toolscout.errors import BadInput, NotFound, StorageError
-from toolscout.files import replace_file
+from toolscout.files import write_json
 from toolscout.records import JsonObject, Transport
 from toolscout.server.secrets import Resolver, references
 
@@ -211,7 +211,7 @@ class ServersFile:
                 if not isinstance(servers, dict):
                     raise BadInput(f"{self.path}: 'mcpServers' is not an object.", hint="Repair the file first.")
                 yield servers
-                replace_file(target, json.dumps(document, indent=2, ensure_ascii=False) + "\n", mode=0o600)
+                write_json(target, document, mode=0o600)
         except Timeout:
             raise StorageError(f"{self.path} is being changed by another process.", hint="Try again.") from None
         self._stamp = None

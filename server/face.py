@@ -7,9 +7,9 @@ only, up to `record`: reading happens before anything else is imported.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +34,11 @@ def load(home: Path) -> dict[str, dict[str, Any]]:
 
 def save(home: Path, answers: dict[str, dict[str, Any]]) -> None:
     """Keep ``answers`` for the next start; atomic, and silent where the home folder cannot be written."""
-    path = home / _FILE
-    temporary = path.with_name(f"{_FILE}.{os.getpid()}")
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"key": _key(), "answers": answers}), encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    from toolscout.errors import StorageError
+    from toolscout.files import replace_file
+
+    with contextlib.suppress(StorageError):
+        replace_file(home / _FILE, json.dumps({"key": _key(), "answers": answers}))
 
 
 def _key() -> list[str]:

@@ -8,7 +8,6 @@ FOLDER/report.json             counts, drop reasons, tokens and price
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from toolscout.errors import BadInput, StorageError
-from toolscout.files import replace_file
+from toolscout.files import write_json
 from toolscout.jsonl import write_records
 from toolscout.records import Call, JsonObject
 from toolscout.synth.bench import Bench
@@ -152,7 +151,7 @@ class _Chain:
 
     def _write(self, drafts: Sequence[Draft] | None) -> JsonObject:
         made = report(self.bench, self.counts, drafts, self.about)
-        replace_file(self.folder / "report.json", json.dumps(made, indent=2, ensure_ascii=False) + "\n")
+        write_json(self.folder / "report.json", made)
         return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -47,6 +48,11 @@ def replace_file(path: Path, data: str | bytes, *, mode: int | None = None) -> N
     """Write a whole file, text as UTF-8; otherwise as ``replacing``."""
     with replacing(path, mode=mode) as out:
         out.write(data.encode("utf-8", "replace") if isinstance(data, str) else data)
+
+
+def write_json(path: Path, value: object, *, mode: int | None = None) -> None:
+    """Write one JSON value for people to read as well; otherwise as ``replacing``."""
+    replace_file(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode)
 
 
 def _umask() -> int:
