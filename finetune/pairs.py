@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,6 @@ from toolscout.index.document import lead, query_text, server_text, tool_text
 from toolscout.index.words import fold, has_words
 from toolscout.jsonl import parse_record, read_objects, read_records
 from toolscout.records import Call, Review, Server, Tool
-
-Say = Callable[[str], None]
 
 VIEWS = ("full", "no_description", "no_parameters", "no_server", "server")
 """``full`` and ``server`` are what the index encodes; the others leave a part of ``full`` out."""

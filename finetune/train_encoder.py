@@ -24,13 +24,13 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolscout.errors import BadInput, ModelError, NotFound, StorageError
-from toolscout.files import replace_file
+from toolscout.errors import BadInput, ModelError, NotFound
+from toolscout.files import write_json
 from toolscout.finetune.leakage import check_leakage, hold_out
 from toolscout.finetune.losses import make_loss
 from toolscout.finetune.model import Floats, encode, load_model, model_hash, use_threads
@@ -41,7 +41,6 @@ from toolscout.finetune.pairs import (
     VIEWS,
     Pair,
     Pool,
-    Say,
     description_pairs,
     make_pairs,
     nothing_pairs,
@@ -52,13 +51,21 @@ from toolscout.finetune.pairs import (
 from toolscout.finetune.precision import bfloat16_pays
 from toolscout.finetune.recall import dense_recall
 from toolscout.finetune.rows import RowOptions, TrainingRow, build_rows, row_texts
+from toolscout.finetune.running import (
+    Progress,
+    Running,
+    Say,
+    Tick,
+    follow,
+    logged_losses,
+    run_in,
+    train_on,
+)
 from toolscout.index.asset import CARD, file_sha256
 from toolscout.index.document import DOCUMENT_VERSION, query_text
 from toolscout.index.encoder import OnnxEncoder
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject
-
-Tick = Callable[[float, float | None], None]
 
 BEST = "equivalent_recall@5"
 """What the best checkpoint is chosen by when dev is asked during training."""
@@ -101,15 +108,10 @@ class TrainOptions:
 
 
 @dataclass(frozen=True)
-class Running:
-    """How a run is run: none of it changes the result. ``stop_at`` and ``minutes`` end it early with a checkpoint."""
+class EncoderRunning(Running):
+    """With ``measure``, dev is asked before and after."""
 
-    threads: int = 0
-    save_steps: int = 50
-    stop_at: int = 0
-    minutes: float = 0.0
     measure: bool = True
-    command: str = ""
 
 
 def train_encoder(
@@ -117,7 +119,7 @@ def train_encoder(
     base: Path,
     out: Path,
     options: TrainOptions | None = None,
-    running: Running | None = None,
+    running: EncoderRunning | None = None,
     *,
     miner_model: Path | None = None,
     say: Say = lambda _: None,
@@ -132,21 +134,14 @@ def train_encoder(
     Raises BadInput for unusable files and options, for leakage from dev, and when ``out`` holds another run; NotFound
     without base weights; ModelError without the extra; StorageError when ``out`` cannot be written.
     """
-    options, running = options or TrainOptions(), running or Running()
+    options, running = options or TrainOptions(), running or EncoderRunning()
     check_options(options)
     if not (base / "config.json").is_file():
         raise NotFound(f"There is no model in {base}.", "Give the folder that holds config.json and weights.")
     require_training()
     identity = _identity(files, base, miner_model or base, options) | {"trained_miner": miner_model is not None}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        _same_run(out, identity)
-        if (out / "train.json").is_file():
-            say(f"{out} is finished; nothing to do")
-            return dict(json.loads((out / "train.json").read_text("utf-8")))
-        return _train(_Run(files, base, miner_model or base, out, options, running, identity, say, tick))
-    except OSError as error:
-        raise StorageError(f"{out} cannot be written: {error}.", "Check the folder and the free space.") from None
+    run = _Run(files, base, miner_model or base, out, options, running, identity, say, tick)
+    return run_in(out, identity, lambda: _train(run), say)
 
 
 def check_options(options: TrainOptions) -> None:
@@ -192,29 +187,6 @@ def _hash(path: Path) -> str:
     return file_sha256(path)
 
 
-def _same_run(out: Path, identity: JsonObject) -> None:
-    path = out / "run.json"
-    if not path.is_file():
-        if any(out.iterdir()):
-            raise BadInput(f"{out} is not empty and holds no training run.", "Choose another --out.")
-        _write_json(path, identity)
-        return
-    try:
-        before = json.loads(path.read_text("utf-8"))
-    except ValueError:
-        raise BadInput(f"{path} cannot be read.", "Choose another --out.") from None
-    different = sorted(key for key in identity if before.get(key) != identity[key])
-    if different:
-        raise BadInput(
-            f"{out} holds a run with other {', '.join(different)}.",
-            "Choose another --out, or repeat that run's options.",
-        )
-
-
-def _write_json(path: Path, value: object) -> None:
-    replace_file(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
 @dataclass
 class _Run:
     """One run and what it has found out so far."""
@@ -224,7 +196,7 @@ class _Run:
     miner_model: Path
     out: Path
     options: TrainOptions
-    running: Running
+    running: EncoderRunning
     identity: JsonObject
     say: Say
     tick: Tick
@@ -257,7 +229,7 @@ class _Run:
             rows = rows[: self.options.steps * self.options.rows.batch]
         self.counts = row_counts(rows, pairs, left, self.pool)
         write_records(path, rows)
-        _write_json(counts, self.counts)
+        write_json(counts, self.counts)
         return rows
 
     def mine(self, pairs: list[Pair]) -> list[TrainingRow]:
@@ -304,7 +276,6 @@ def row_counts(rows: Sequence[TrainingRow], pairs: Sequence[Pair], left: Counter
 
 
 def _train(run: _Run) -> JsonObject:
-    import torch
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -312,20 +283,16 @@ def _train(run: _Run) -> JsonObject:
     started = time.perf_counter()
     rows = run.read()
     model = load_model(run.base, run.options.max_tokens, dropout=run.options.dropout)
-    trainer, log = _trainer(run, model, rows)
-    total = int(trainer.args.max_steps)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, threads: {torch.get_num_threads()}"
-    last = _last_checkpoint(run.out / "checkpoints")
-    run.say(f"{total} steps of {run.options.rows.batch} on {device}" + (f", from {last.name}" if last else ""))
+    trainer = _trainer(run, model, rows)
+    progress = Progress(run.running, run.say, run.tick)
+    follow(trainer, progress)
     with _quiet_tokenizers():
-        trainer.train(resume_from_checkpoint=str(last) if last else None)
-    done = int(trainer.state.global_step)
-    result: JsonObject = {"finished": done >= total, "steps": done, "of": total, "device": device}
+        plan = f"{trainer.args.max_steps} steps of {run.options.rows.batch}"
+        result = train_on(trainer, run.out, plan, run.say)
     result["precision"] = "bfloat16" if trainer.args.bf16 else "float32"
-    if done < total:
-        run.say(f"stopped at step {done} of {total}; the same command goes on")
+    if not result["finished"]:
         return result
-    result |= {"seconds": round(time.perf_counter() - started, 1), "seconds_a_step": log.seconds_a_step()}
+    result |= {"seconds": round(time.perf_counter() - started, 1), "seconds_a_step": progress.seconds_a_step()}
     result["nothing"] = NOTHING_TEXT if run.counts["unanswerable"] else ""
     result |= {"loss": _losses(trainer.state.log_history), "rows": run.counts}
     if run.dev and run.running.measure:
@@ -336,7 +303,7 @@ def _train(run: _Run) -> JsonObject:
     from toolscout.finetune.card import write_card
 
     write_card(run.out / "README.md", run.identity, result, run.running.command)
-    _write_json(run.out / "train.json", result)
+    write_json(run.out / "train.json", result)
     return result
 
 
@@ -353,26 +320,19 @@ def _quiet_tokenizers() -> Iterator[None]:
             os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def _last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint: the trainer writes its state last."""
-    whole = [p for p in folder.glob("checkpoint-*") if (p / "trainer_state.json").is_file()]
-    return max(whole, key=lambda p: int(p.name.rpartition("-")[2]), default=None)
-
-
-def _losses(history: Sequence[Mapping[str, Any]]) -> JsonObject:
+def _losses(history: list[dict[str, Any]]) -> JsonObject:
     """First and last logged training loss, and dev along the way."""
-    steps = [(int(h["step"]), round(float(h["loss"]), 4)) for h in history if "loss" in h]
+    steps = logged_losses(history)
     dev = {int(h["step"]): round(float(h[f"eval_{BEST}"]), 4) for h in history if f"eval_{BEST}" in h}
     return {"first": steps[0] if steps else None, "last": steps[-1] if steps else None, "dev_by_step": dev}
 
 
-def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> tuple[Any, Any]:
+def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> Any:
     """A trainer that takes the rows as they come, batch by batch."""
     import torch
     from datasets import Dataset
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from torch.utils.data import SequentialSampler
-    from transformers import TrainerCallback
 
     try:
         from sentence_transformers.base.sampler import DefaultBatchSampler  # since 5.4
@@ -414,43 +374,13 @@ def _trainer(run: _Run, model: Any, rows: Sequence[TrainingRow]) -> tuple[Any, A
         def get_batch_sampler(self, dataset: Any, batch_size: int, drop_last: bool, **rest: Any) -> Any:
             return DefaultBatchSampler(SequentialSampler(dataset), batch_size=batch_size, drop_last=drop_last)
 
-    class Log(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """Progress, and the early end."""
-
-        def __init__(self) -> None:
-            self.started, self.first, self.now = time.monotonic(), 0, 0
-
-        def seconds_a_step(self) -> float:
-            return round((time.monotonic() - self.started) / max(1, self.now - self.first), 3)
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            self.started, self.first, self.now = time.monotonic(), state.global_step, state.global_step
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            self.now = state.global_step
-            run.tick(self.now, state.max_steps)
-            late = running.minutes and time.monotonic() - self.started >= 60 * running.minutes
-            if (running.stop_at and self.now >= running.stop_at) or late:
-                control.should_save = control.should_training_stop = True
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
-            if logs and "loss" in logs:
-                line = f"step {state.global_step} of {state.max_steps}: loss {float(logs['loss']):.3f}"
-                run.say(f"{line}, {self.seconds_a_step():.2f} s a step")
-
-    log = Log()
-    trainer = InOrder(
+    return InOrder(
         model=model,
         args=args,
         train_dataset=Dataset.from_dict(_columns(run, rows)),
         loss=make_loss(model, scale=options.scale),
         evaluator=_evaluator(run) if options.eval_steps and run.dev else None,
-        callbacks=[log],
     )
-    for callback in list(trainer.callback_handler.callbacks):
-        if type(callback).__name__ == "PrinterCallback":
-            trainer.remove_callback(callback)
-    return trainer, log
 
 
 def _columns(run: _Run, rows: Sequence[TrainingRow]) -> dict[str, list[str]]:

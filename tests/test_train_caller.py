@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_call_rows import CALLS, STRANGERS, TOOLS
+from tiny_llama import CHATML, END, SPECIAL, save_tiny_llama
 
 from toolscout.errors import BadInput, NotFound
 from toolscout.finetune.caller.attention import register
@@ -37,46 +38,10 @@ torch = pytest.importorskip("torch")
 for needed in ("transformers", "trl", "peft", "gguf"):
     pytest.importorskip(needed)
 
-CHATML = (
-    "{% for message in messages %}"
-    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-
-
-def byte_tokenizer() -> Any:
-    """One token a byte, as GPT-2 spells bytes, and one pair: llama.cpp wants a merge."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {token: i for i, token in enumerate([*SPECIAL, *alphabet, "Ġa"])}
-    inner = Tokenizer(models.BPE(vocab=vocab, merges=[("Ġ", "a")]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    tokenizer.chat_template = CHATML
-    return tokenizer
-
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama with grouped heads; large enough weights that its greedy choice is clear."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folder = tmp_path_factory.mktemp("base")
-    tokenizer = byte_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, tie_word_embeddings=True, max_position_embeddings=8192, initializer_range=0.2,
-        bos_token_id=None, eos_token_id=2, pad_token_id=0,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_tiny_llama(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +68,7 @@ def base_gguf(base: Path) -> Path:
     writer.add_token_list(tokens)
     writer.add_token_types([3 if token in SPECIAL else 1 for token in tokens])
     writer.add_token_merges(["Ġ a"])
-    writer.add_eos_token_id(2)
+    writer.add_eos_token_id(END)
     writer.add_add_bos_token(False)
     writer.add_chat_template(CHATML)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from test_caller_rewards import TOOLS, row
+from tiny_llama import END, save_tiny_llama
 
 from toolscout.errors import BadInput, NotFound
 from toolscout.finetune.caller.attention import register
@@ -33,10 +34,6 @@ from toolscout.synth.call_rows import CallRow
 torch = pytest.importorskip("torch")
 for needed in ("transformers", "trl", "peft", "gguf"):
     pytest.importorskip(needed)
-
-from test_train_caller import byte_tokenizer  # noqa: E402
-
-END = 2
 
 
 def tool(i: int) -> Tool:
@@ -77,19 +74,7 @@ SMALL_TOOLS = {t.tool_id: t for t in [*KEPT, *HELD]}
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folder = tmp_path_factory.mktemp("base")
-    tokenizer = byte_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, tie_word_embeddings=True, max_position_embeddings=8192, initializer_range=0.2,
-        bos_token_id=None, eos_token_id=END, pad_token_id=0,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_tiny_llama(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")

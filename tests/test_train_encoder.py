@@ -15,6 +15,7 @@ import pytest
 import search_pool
 
 from toolscout.cli import execute
+from toolscout.commands.options import card_command
 from toolscout.errors import BadInput, ModelError, NotFound
 from toolscout.finetune import train_encoder as training
 from toolscout.finetune.augment import KINDS, augment
@@ -35,6 +36,7 @@ from toolscout.finetune.pairs import (
 )
 from toolscout.finetune.recall import dense_recall
 from toolscout.finetune.rows import RowOptions, TrainingRow, build_rows, row_texts
+from toolscout.finetune.running import last_checkpoint
 from toolscout.index.document import query_text, server_text, tool_text
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, GoldCall, Review, Tool
@@ -383,10 +385,8 @@ def test_the_command_needs_weights_and_says_so(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_the_cards_command_names_no_place() -> None:
-    from toolscout.commands.training import _command
-
     given = ["train", "encoder", "--calls", "/some/where/train.jsonl.gz", "--query-prefix", "query: "]
-    assert _command(given) == "toolscout train encoder --calls train.jsonl.gz --query-prefix 'query: '"
+    assert card_command(given) == "toolscout train encoder --calls train.jsonl.gz --query-prefix 'query: '"
 
 
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,10 +401,10 @@ def test_a_broken_checkpoint_is_passed_over(tmp_path: Path) -> None:
         folder.mkdir()
         if whole:
             (folder / "trainer_state.json").touch()
-    last = training._last_checkpoint(tmp_path)
+    last = last_checkpoint(tmp_path)
     assert last is not None
     assert last.name == "checkpoint-10"
-    assert training._last_checkpoint(tmp_path / "none") is None
+    assert last_checkpoint(tmp_path / "none") is None
 
 
 def test_the_script_is_sound_and_explains_itself() -> None:
@@ -466,7 +466,7 @@ def test_a_stopped_run_ends_as_one_that_was_not_stopped(tmp_path: Path) -> None:
     options = training.TrainOptions(rows=RowOptions(batch=8), steps=3, rate=1e-3, max_tokens=64)
 
     def go(name: str, stop_at: int = 0) -> Any:
-        running = training.Running(threads=1, stop_at=stop_at, command="toolscout train encoder")
+        running = training.EncoderRunning(threads=1, stop_at=stop_at, command="toolscout train encoder")
         return training.train_encoder(files, base, tmp_path / name, options, running)
 
     whole = go("whole")

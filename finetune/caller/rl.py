@@ -24,15 +24,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolscout.errors import BadInput, StorageError
+from toolscout.errors import BadInput
+from toolscout.files import write_json
 from toolscout.finetune.caller.base import check_adapter, load_adapted, require_training
 from toolscout.finetune.caller.rl_card import write_rl_card
 from toolscout.finetune.caller.rl_data import RlRow, drawn_rows, held_out, measured_rows, usable_rows
 from toolscout.finetune.caller.rl_measure import Measured, comparison, measure, summary
 from toolscout.finetune.caller.rl_options import RlOptions, accumulation
-from toolscout.finetune.caller.rl_trainer import make_trainer
-from toolscout.finetune.caller.train import CallerRunning, Say, Tick, last_checkpoint, same_run, write_json
-from toolscout.finetune.model import model_hash
+from toolscout.finetune.caller.rl_trainer import RewardLog, make_trainer
+from toolscout.finetune.caller.train import CallerRunning
+from toolscout.finetune.model import model_hash, use_threads
+from toolscout.finetune.running import Say, Tick, follow, run_in, speaks, train_on
 from toolscout.index.asset import file_sha256
 from toolscout.jsonl import read_records
 from toolscout.records import JsonObject, Tool, sha256_hex
@@ -69,18 +71,10 @@ def train_rl(
         "base": model_hash(base),
         "adapter": file_sha256(weights),
     }
-    main = os.environ.get("RANK", "0") == "0"  # under accelerate: one process writes and speaks
-    say = say if main else (lambda _: None)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if main:
-            same_run(out, identity)
-        if (out / "train.json").is_file():
-            say(f"{out} is finished; nothing to do")
-            return dict(json.loads((out / "train.json").read_text("utf-8")))
-        return _train(rows, tools, base, adapter, out, options, running, identity, say, tick)
-    except OSError as error:
-        raise StorageError(f"{out} cannot be written: {error}.", "Check the folder and the free space.") from None
+    say = say if speaks() else (lambda _: None)
+    return run_in(
+        out, identity, lambda: _train(rows, tools, base, adapter, out, options, running, identity, say, tick), say
+    )
 
 
 def _train(
@@ -100,8 +94,7 @@ def _train(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    if running.threads:
-        torch.set_num_threads(running.threads)
+    use_threads(running.threads)
     gpu = torch.cuda.is_available()
     state = PartialState(cpu=not gpu)
     # Not on CPUs, though it may be faster: what is learned from and measured are small differences of probability.
@@ -123,19 +116,13 @@ def _train(
             before = measure(model, tokenizer, held, options, out / "held_out.before.jsonl", say=say)
             _say_summary("before", summary(before, options), say)
     total = options.steps or max(1, len(drawn) // options.prompts)
-    device = torch.cuda.get_device_name() if gpu else f"CPU, threads: {torch.get_num_threads()}"
-    last = last_checkpoint(out / "checkpoints")
-    say(f"{len(drawn)} rows drawn; {total} steps on {device}" + (f", from {last.name}" if last else ""))
-    trainer, log = make_trainer(model, tokenizer, drawn, out, options, running, total, bf16, gpu, say, tick)
+    trainer = make_trainer(model, tokenizer, drawn, out, options, running, total, bf16, gpu)
+    log = RewardLog(running, say, tick, options.prompts)
+    follow(trainer, log)
     started = time.monotonic()
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
-    done = int(trainer.state.global_step)
-    result: JsonObject = {
-        "method": "GRPO",
-        "finished": done >= total,
-        "steps": done,
-        "of": total,
-        "device": device,
+    result: JsonObject = {"method": "GRPO"}
+    result |= train_on(trainer, out, f"{len(drawn)} rows drawn; {total} steps", say)
+    result |= {
         "seconds": round(time.monotonic() - started, 1),
         "seconds_a_step": log.seconds_a_step(),
         "rows": {
@@ -161,8 +148,6 @@ def _train(
             write_rl_card(out / "README.md", identity, result, running.command)
             result["by_step"] = log.steps
             write_json(out / "train.json", result)
-    if not result["finished"]:
-        say(f"stopped at step {done} of {total}; the same command goes on")
     return result
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from toolscout.finetune.caller.rl_data import RlRow
 from toolscout.finetune.caller.rl_options import RlOptions, accumulation
 from toolscout.finetune.caller.rl_rollout import sample
 from toolscout.finetune.caller.tokens import IGNORED, Pack, TokenRow, chat_text, make_packs
-from toolscout.finetune.caller.train import CallerRunning, Say, Tick
+from toolscout.finetune.caller.train import CallerRunning
+from toolscout.finetune.running import Progress, Say, Tick
 from toolscout.records import JsonObject, sha256_hex
 
 _TOGETHER = 64
@@ -32,6 +32,48 @@ _LOGGED = {
     "learning_rate": "rate",
 }
 """What TRL logs at each step, and what we call it. A dead group's answers all earned the same: no gradient."""
+
+
+class RewardLog(Progress):
+    """Progress, and the numbers of every step; ``prompts`` are a step's."""
+
+    def __init__(self, running: CallerRunning, say: Say, tick: Tick, prompts: int) -> None:
+        super().__init__(running, say, tick)
+        self.every = running.log_steps or 1
+        self.prompts = prompts
+        self.steps: list[JsonObject] = []
+
+    def begun(self, state: Any) -> None:
+        super().begun(state)
+        self.steps = [_logged(line) for line in state.log_history if "reward" in line]
+
+    def logged(self, state: Any, logs: Mapping[str, Any]) -> None:
+        if "reward" not in logs:
+            return
+        step = _logged({**logs, "step": state.global_step})
+        self.steps.append(step)
+        if state.global_step % self.every == 0:
+            self.say(
+                f"step {state.global_step} of {state.max_steps}: reward {step['reward']:.3f}, "
+                f"dead groups {step['dead_groups']:.0%}, {step['answer_tokens']:.0f} tokens an answer, "
+                f"{self.seconds_a_step():.1f} s a step"
+            )
+
+    def overview(self) -> JsonObject:
+        """Means over the first and the last quarter of the steps, and how many groups were dead."""
+        quarter = max(1, len(self.steps) // 4)
+        names = ("reward", "dead_groups", "answer_tokens", "cut_off", "entropy", "kl")
+
+        def means(some: Sequence[JsonObject]) -> JsonObject:
+            known = {n: [s[n] for s in some if n in s] for n in names}
+            return {n: round(sum(v) / len(v), 4) for n, v in known.items() if v}
+
+        return {
+            "groups": len(self.steps) * self.prompts,
+            "dead_groups": round(sum(s.get("dead_groups", 0.0) for s in self.steps) * self.prompts),
+            "first_quarter": means(self.steps[:quarter]),
+            "last_quarter": means(self.steps[-quarter:]),
+        }
 
 
 def reward_functions(rows: Sequence[RlRow], tokenizer: Any) -> list[Any]:
@@ -121,14 +163,11 @@ def make_trainer(
     total: int,
     bf16: bool,
     gpu: bool,
-    say: Say,
-    tick: Tick,
-) -> tuple[Any, Any]:
-    """TRL's trainer over the rows in their order, and the log that it fills."""
+) -> Any:
+    """TRL's trainer over the rows in their order."""
     import torch
     from datasets import Dataset
     from torch.nn.utils.rnn import pad_sequence
-    from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # custom sampling is marked experimental
@@ -210,71 +249,16 @@ def make_trainer(
             at = end
         return {"prompt_ids": ids, "completion_ids": completions, "logprobs": None}
 
-    class Log(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """Progress, numbers by step, and the early end."""
-
-        def __init__(self) -> None:
-            self.started, self.first, self.now = time.monotonic(), 0, 0
-            self.steps: list[JsonObject] = []
-
-        def seconds_a_step(self) -> float:
-            return round((time.monotonic() - self.started) / max(1, self.now - self.first), 3)
-
-        def overview(self) -> JsonObject:
-            """Means over the first and the last quarter of the steps, and how many groups were dead."""
-            quarter = max(1, len(self.steps) // 4)
-            names = ("reward", "dead_groups", "answer_tokens", "cut_off", "entropy", "kl")
-
-            def means(some: Sequence[JsonObject]) -> JsonObject:
-                known = {n: [s[n] for s in some if n in s] for n in names}
-                return {n: round(sum(v) / len(v), 4) for n, v in known.items() if v}
-
-            groups = len(self.steps) * options.prompts
-            return {
-                "groups": groups,
-                "dead_groups": round(sum(s.get("dead_groups", 0.0) for s in self.steps) * options.prompts),
-                "first_quarter": means(self.steps[:quarter]),
-                "last_quarter": means(self.steps[-quarter:]),
-            }
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            self.started, self.first, self.now = time.monotonic(), state.global_step, state.global_step
-            self.steps = [_logged(line) for line in state.log_history if "reward" in line]
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            self.now = state.global_step
-            tick(self.now, state.max_steps)
-            late = running.minutes and time.monotonic() - self.started >= 60 * running.minutes
-            if (running.stop_at and self.now >= running.stop_at) or late:
-                control.should_save = control.should_training_stop = True
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
-            if not logs or "reward" not in logs:
-                return
-            self.steps.append(_logged({**logs, "step": state.global_step}))
-            step = self.steps[-1]
-            if state.global_step % (running.log_steps or 1) == 0:
-                say(
-                    f"step {state.global_step} of {state.max_steps}: reward {step['reward']:.3f}, "
-                    f"dead groups {step['dead_groups']:.0%}, {step['answer_tokens']:.0f} tokens an answer, "
-                    f"{self.seconds_a_step():.1f} s a step"
-                )
-
-    log = Log()
     trainer = (SharingTrainer if options.share else GRPOTrainer)(
         model=model,
         args=args,
         reward_funcs=reward_functions(rows, tokenizer),
         train_dataset=Dataset.from_list([{"prompt": r.row.messages, "row": i} for i, r in enumerate(rows)]),
         processing_class=tokenizer,
-        callbacks=[log],
         rollout_func=rollout if options.share else None,
     )
-    for callback in list(trainer.callback_handler.callbacks):
-        if type(callback).__name__ == "PrinterCallback":
-            trainer.remove_callback(callback)
     torch.manual_seed(options.seed)
-    return trainer, log
+    return trainer
 
 
 def _padded(values: Any, width: int) -> Any:

@@ -19,41 +19,45 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from toolscout.errors import BadInput, StorageError
+from toolscout.errors import BadInput
+from toolscout.files import write_json
 from toolscout.finetune.caller.attention import register
 from toolscout.finetune.caller.base import check_adapter, load_adapted, load_base, require_training
 from toolscout.finetune.caller.card import write_card
 from toolscout.finetune.caller.collate import collate
 from toolscout.finetune.caller.presets import CallerOptions
 from toolscout.finetune.caller.tokens import IGNORED, Pack, by_length, length_stats, make_packs, tokenize
-from toolscout.finetune.model import model_hash
+from toolscout.finetune.model import model_hash, use_threads
 from toolscout.finetune.precision import bfloat16_pays
+from toolscout.finetune.running import (
+    Progress,
+    Running,
+    Say,
+    Tick,
+    follow,
+    logged_losses,
+    run_in,
+    speaks,
+    train_on,
+)
 from toolscout.index.asset import file_sha256
 from toolscout.jsonl import read_records
 from toolscout.records import JsonObject
 from toolscout.synth.call_rows import CallRow
 
-Say = Callable[[str], None]
-Tick = Callable[[float, float | None], None]
-
 
 @dataclass(frozen=True)
-class CallerRunning:
-    """How a run is run: none of it changes the result. ``stop_at`` and ``minutes`` end it early with a checkpoint."""
+class CallerRunning(Running):
+    """``log_steps``: report every so many; 0: about twenty times."""
 
-    threads: int = 0
     save_steps: int = 25
     log_steps: int = 0
-    stop_at: int = 0
-    minutes: float = 0.0
-    command: str = ""
 
 
 def train_caller(
@@ -83,45 +87,8 @@ def train_caller(
     }
     if adapter is not None:
         identity["adapter"] = file_sha256(check_adapter(adapter))
-    main = os.environ.get("RANK", "0") == "0"  # under accelerate: one process writes and speaks
-    say = say if main else (lambda _: None)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if main:
-            same_run(out, identity)
-        if (out / "train.json").is_file():
-            say(f"{out} is finished; nothing to do")
-            return dict(json.loads((out / "train.json").read_text("utf-8")))
-        return _train(rows, base, adapter, out, options, running, identity, say, tick)
-    except OSError as error:
-        raise StorageError(f"{out} cannot be written: {error}.", "Check the folder and the free space.") from None
-
-
-def same_run(out: Path, identity: JsonObject) -> None:
-    """Write ``run.json``; raises BadInput when the folder holds another run, or something else."""
-    path = out / "run.json"
-    if not path.is_file():
-        if any(out.iterdir()):
-            raise BadInput(f"{out} is not empty and holds no training run.", "Choose another --out.")
-        write_json(path, identity)
-        return
-    try:
-        before = json.loads(path.read_text("utf-8"))
-    except ValueError:
-        raise BadInput(f"{path} cannot be read.", "Choose another --out.") from None
-    different = sorted(key for key in identity | before if before.get(key) != identity.get(key))
-    if different:
-        raise BadInput(
-            f"{out} holds a run with other {', '.join(different)}.",
-            "Choose another --out, or repeat that run's options.",
-        )
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write JSON; the file appears whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    part.replace(path)
+    say = say if speaks() else (lambda _: None)
+    return run_in(out, identity, lambda: _train(rows, base, adapter, out, options, running, identity, say, tick), say)
 
 
 def _train(
@@ -139,8 +106,7 @@ def _train(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    if running.threads:
-        torch.set_num_threads(running.threads)
+    use_threads(running.threads)
     gpu = torch.cuda.is_available()
     bf16 = bfloat16_pays()
     rows = list(read_records(path, CallRow))[options.skip : options.skip + options.limit if options.limit else None]
@@ -163,20 +129,13 @@ def _train(
         f"{lengths['rows']} rows in {len(packs)} packs, {lengths['tokens_computed_a_row']} tokens computed a row, "
         f"{too_long} too long"
     )
-    trainer, log = _trainer(model, tokenizer, packs, out, options, running, bf16, gpu, say, tick)
-    total = int(trainer.args.max_steps)
-    device = torch.cuda.get_device_name() if gpu else f"CPU, threads: {torch.get_num_threads()}"
-    last = last_checkpoint(out / "checkpoints")
-    say(f"{total} steps on {device}" + (f", from {last.name}" if last else ""))
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
-    done = int(trainer.state.global_step)
-    result: JsonObject = {
-        "finished": done >= total,
-        "steps": done,
-        "of": total,
-        "device": device,
+    trainer = _trainer(model, tokenizer, packs, out, options, running, bf16, gpu)
+    progress = Progress(running, say, tick)
+    follow(trainer, progress)
+    result = train_on(trainer, out, f"{trainer.args.max_steps} steps", say)
+    result |= {
         "precision": "bfloat16" if bf16 else "float32",
-        "seconds_a_step": log.seconds_a_step(),
+        "seconds_a_step": progress.seconds_a_step(),
         "loss": _losses(trainer.state.log_history),
         "lengths": lengths,
         "too_long": too_long,
@@ -194,19 +153,11 @@ def _train(
         if result["finished"]:
             write_card(out / "README.md", identity, result, running.command)
             write_json(out / "train.json", result)
-    if not result["finished"]:
-        say(f"stopped at step {done} of {total}; the same command goes on")
     return result
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint: the trainer writes its state last."""
-    whole = [p for p in folder.glob("checkpoint-*") if (p / "trainer_state.json").is_file()]
-    return max(whole, key=lambda p: int(p.name.rpartition("-")[2]), default=None)
-
-
-def _losses(history: Sequence[dict[str, Any]]) -> JsonObject:
-    steps = [(int(h["step"]), round(float(h["loss"]), 4)) for h in history if "loss" in h]
+def _losses(history: list[dict[str, Any]]) -> JsonObject:
+    steps = logged_losses(history)
     return {"first": steps[0] if steps else None, "last": steps[-1] if steps else None, "by_step": steps}
 
 
@@ -240,15 +191,12 @@ def _trainer(
     running: CallerRunning,
     bf16: bool,
     gpu: bool,
-    say: Say,
-    tick: Tick,
-) -> tuple[Any, Any]:
+) -> Any:
     """TRL's trainer over ready packs in their order."""
     import torch
     from datasets import Dataset
     from torch.nn.functional import cross_entropy
     from torch.utils.data import SequentialSampler
-    from transformers import TrainerCallback
     from trl import SFTConfig, SFTTrainer
 
     total = total_steps(len(packs), options, int(os.environ.get("WORLD_SIZE", "1")))
@@ -301,31 +249,6 @@ def _trainer(
                 loss = loss * self.accelerator.num_processes
             return (loss, output) if return_outputs else loss
 
-    class Log(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """Progress, and the early end."""
-
-        def __init__(self) -> None:
-            self.started, self.first, self.now = time.monotonic(), 0, 0
-
-        def seconds_a_step(self) -> float:
-            return round((time.monotonic() - self.started) / max(1, self.now - self.first), 3)
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            self.started, self.first, self.now = time.monotonic(), state.global_step, state.global_step
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            self.now = state.global_step
-            tick(self.now, state.max_steps)
-            late = running.minutes and time.monotonic() - self.started >= 60 * running.minutes
-            if (running.stop_at and self.now >= running.stop_at) or late:
-                control.should_save = control.should_training_stop = True
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
-            if logs and "loss" in logs:
-                line = f"step {state.global_step} of {state.max_steps}: loss {float(logs['loss']):.3f}"
-                say(f"{line}, {self.seconds_a_step():.2f} s a step")
-
-    log = Log()
     trainer = PackTrainer(
         model=model,
         args=args,
@@ -333,10 +256,6 @@ def _trainer(
         data_collator=lambda rows: collate([Pack(**row) for row in rows], pad, sizes=not gpu),
         processing_class=tokenizer,
         peft_config=None if hasattr(model, "peft_config") else lora_config(options),
-        callbacks=[log],
     )
-    for callback in list(trainer.callback_handler.callbacks):
-        if type(callback).__name__ == "PrinterCallback":
-            trainer.remove_callback(callback)
     torch.manual_seed(options.seed)
-    return trainer, log
+    return trainer

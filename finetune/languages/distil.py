@@ -21,7 +21,7 @@ import random
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,13 @@ from toolscout.finetune.languages.vocabulary import learn_pieces, meanings, same
 from toolscout.finetune.leakage import hold_out as hold_out_tools
 from toolscout.finetune.model import model_hash
 from toolscout.finetune.pairs import read_calls, read_pool
+from toolscout.finetune.running import Say, Tick
 from toolscout.index.encoder import printable
 from toolscout.jsonl import write_records
 from toolscout.records import JsonObject
 
 Floats = npt.NDArray[np.float32]
 BATCHES_A_CHUNK, WARM_UP = 40, 50
-Say = Callable[[str], None]
-Tick = Callable[[float, float | None], None]
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolscout.commands.options import RunFolder, Servers, named_numbers
 from toolscout.commands.output import AsJson, emit, progress, say
 from toolscout.errors import BadInput
 from toolscout.eval.cli import ManyFiles
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Make data: calls, filters, splits.")
 
 Tools = Annotated[list[Path], typer.Option(help="Files of tools. Several may follow.")]
-Servers = Annotated[
-    list[Path] | None, typer.Option(help="Files of the tools' servers. Several may follow.", show_default=False)
-]
 Calls = Annotated[list[Path], typer.Option(help="Files of calls. Several may follow.")]
-Out = Annotated[Path, typer.Option(help="Folder of the run. The same command goes on with what is in it.")]
 Endpoint = Annotated[
     str | None,
     typer.Option(help="OpenAI-compatible endpoint that writes (http://host:8000/v1).", show_default="your settings'"),
@@ -81,7 +77,7 @@ def synth() -> None:
 @app.command("calls", cls=ManyFiles)
 def calls(
     tools: Tools,
-    out: Out,
+    out: RunFolder,
     servers: Servers = None,
     endpoint: Endpoint = None,
     model: Model = None,
@@ -126,13 +122,13 @@ def calls(
     from toolscout.synth.pipeline import make_calls
     from toolscout.synth.settings import synth_settings
 
+    shares = named_numbers(languages, "shares of languages", "--languages de=0.03,zh=0.03") if languages else None
     settings = synth_settings(
         model_url=endpoint, model=model, second_url=second_endpoint, second_model=second_model,
-        instructions=instructions, depth=depth, keep_levels=keep, languages=_shares(languages) if languages else None,
-        allow_names=names or None, resembles_above=resembles, ungrounded_above=ungrounded, duplicate_from=duplicate,
-        judge_below=judge, concurrency=concurrency, price_in=price_in, price_out=price_out,
-        second_price_in=second_price_in, second_price_out=second_price_out, max_cost=max_cost, max_tokens=max_tokens,
-        seed=seed,
+        instructions=instructions, depth=depth, keep_levels=keep, languages=shares, allow_names=names or None,
+        resembles_above=resembles, ungrounded_above=ungrounded, duplicate_from=duplicate, judge_below=judge,
+        concurrency=concurrency, price_in=price_in, price_out=price_out, second_price_in=second_price_in,
+        second_price_out=second_price_out, max_cost=max_cost, max_tokens=max_tokens, seed=seed,
     )  # fmt: skip
     wanted = _filters(filters)
     local = read_environment(environment)
@@ -166,7 +162,7 @@ def calls(
 def filter_command(
     calls: Calls,
     tools: Tools,
-    out: Out,
+    out: RunFolder,
     servers: Servers = None,
     filters: Filters = "",
     endpoint: Endpoint = None,
@@ -255,7 +251,7 @@ def split(
     A row never moves when the data grows. Requests for a tool that is defined like an unseen one are held out.
     """
     from toolscout.commands.synth_bench import read_tools
-    from toolscout.files import replace_file
+    from toolscout.files import write_json
     from toolscout.jsonl import write_records
     from toolscout.synth.contamination import contamination
     from toolscout.synth.split import (
@@ -288,7 +284,7 @@ def split(
     }
     for name in SPLITS:
         write_records(out / f"{name}.jsonl", parts[name])
-    replace_file(out / "report.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    write_json(out / "report.json", report)
     if as_json:
         emit(report)
         return
@@ -309,13 +305,6 @@ def _filters(text: str) -> list[str]:
     if unknown:
         raise BadInput(f"There is no filter {unknown[0]!r}.", f"Filters are {', '.join(FILTERS)}, or none.")
     return found
-
-
-def _shares(text: str) -> dict[str, float]:
-    try:
-        return {n.strip(): float(v) for n, _, v in (p.partition("=") for p in text.split(",") if p.strip())}
-    except ValueError:
-        raise BadInput(f"{text!r} gives no shares of languages.", "For example: --languages de=0.03,zh=0.03") from None
 
 
 def _read_calls(paths: Sequence[Path]) -> list[Call]:

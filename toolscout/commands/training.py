@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from toolscout.commands.options import Minutes, Pool, RunFolder, Servers, StopAt, Threads, TrainingCalls, card_command
 from toolscout.commands.output import AsJson, emit, note, progress, say, table
 from toolscout.errors import BadInput
 from toolscout.eval.cli import ManyFiles
@@ -23,13 +24,11 @@ def train() -> None:
 
 @app.command("encoder", cls=ManyFiles)
 def encoder(
-    calls: Annotated[list[Path], typer.Option(help="Requests with their gold calls to train on. Several may follow.")],
-    tools: Annotated[list[Path], typer.Option(help="Files of tools: the pool. Several may follow.")],
+    calls: TrainingCalls,
+    tools: Pool,
     base: Annotated[Path, typer.Option(help="Folder of the sentence encoder to start from (config.json, weights).")],
-    out: Annotated[Path, typer.Option(help="Folder of the run. The same command goes on with what is in it.")],
-    servers: Annotated[
-        list[Path] | None, typer.Option(help="Files of the tools' servers. Several may follow.", show_default=False)
-    ] = None,
+    out: RunFolder,
+    servers: Servers = None,
     dev: Annotated[
         list[Path] | None,
         typer.Option(help="Requests to measure with; nothing of them is trained on.", show_default=False),
@@ -71,11 +70,9 @@ def encoder(
         int, typer.Option(min=0, help="Ask dev every so many steps, keep the best.", show_default="keep the last")
     ] = 0,
     save_steps: Annotated[int, typer.Option(min=1, help="A checkpoint every so many steps.")] = 50,
-    stop_at: Annotated[int, typer.Option(min=0, help="End at this step with a checkpoint.", show_default="never")] = 0,
-    minutes: Annotated[
-        float, typer.Option(min=0, help="End after so many minutes with a checkpoint.", show_default="never")
-    ] = 0.0,
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads.", show_default="PyTorch's choice")] = 0,
+    stop_at: StopAt = 0,
+    minutes: Minutes = 0.0,
+    threads: Threads = 0,
     measure: Annotated[bool, typer.Option(help="Recall on dev before and after, over the whole pool.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +81,7 @@ def encoder(
     Refuses files that leak: a dev request, or a tool that dev calls unseen, among the training rows.
     """
     from toolscout.finetune.rows import RowOptions
-    from toolscout.finetune.train_encoder import Running, TrainFiles, TrainOptions, train_encoder
+    from toolscout.finetune.train_encoder import EncoderRunning, TrainFiles, TrainOptions, train_encoder
 
     rows = RowOptions(
         negatives=negatives,
@@ -112,13 +109,13 @@ def encoder(
         limit=limit,
         eval_steps=eval_steps,
     )
-    running = Running(
+    running = EncoderRunning(
         threads=threads,
         save_steps=save_steps,
         stop_at=stop_at,
         minutes=minutes,
         measure=measure,
-        command=_command(sys.argv[1:]),
+        command=card_command(sys.argv[1:]),
     )
     files = TrainFiles(calls, tools, servers or [], dev or [])
     with progress("Training") as tick:
@@ -157,7 +154,7 @@ def languages(
     rows_only: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps that leave the layers.")] = 0.35,
     keep: Annotated[float, typer.Option(min=0, max=1, help="Share of the base in the result's layers.")] = 0.4,
     minutes: Annotated[float, typer.Option(min=0, help="End training after so long.", show_default="never")] = 0.0,
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads.", show_default="PyTorch's choice")] = 0,
+    threads: Threads = 0,
     seed: Annotated[int, typer.Option(help="Draws strings and their order.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -197,13 +194,6 @@ def languages(
         ["language", *(name.replace("_", " ") for name in scores)],
     )
     say(f"The encoder is in {out / 'model'}.")
-
-
-def _command(arguments: list[str]) -> str:
-    """The command for the card, with files and folders by name: paths are of one machine, the card goes to all."""
-    import shlex
-
-    return shlex.join(["toolscout", *(Path(a).name if "/" in a else a for a in arguments)])
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -9,6 +9,17 @@ from typing import Annotated
 
 import typer
 
+from toolscout.commands.options import (
+    Minutes,
+    Pool,
+    RunFolder,
+    Servers,
+    StopAt,
+    Threads,
+    TrainingCalls,
+    card_command,
+    named_numbers,
+)
 from toolscout.commands.output import AsJson, emit, note, progress, say
 from toolscout.errors import BadInput
 from toolscout.eval.cli import ManyFiles
@@ -21,12 +32,10 @@ STYLES: tuple[Style, ...] = ("full", "compact")
 
 @app.command("caller-rows", cls=ManyFiles)
 def caller_rows(
-    calls: Annotated[list[Path], typer.Option(help="Requests with their gold calls to train on. Several may follow.")],
-    tools: Annotated[list[Path], typer.Option(help="Files of tools: the pool. Several may follow.")],
+    calls: TrainingCalls,
+    tools: Pool,
     out: Annotated[Path, typer.Option(help="File of rows to write (.jsonl or .jsonl.gz).")],
-    servers: Annotated[
-        list[Path] | None, typer.Option(help="Files of the tools' servers. Several may follow.", show_default=False)
-    ] = None,
+    servers: Servers = None,
     dev: Annotated[
         list[Path] | None,
         typer.Option(help="Requests to measure with: they and their unseen tools stay out.", show_default=False),
@@ -101,7 +110,7 @@ def caller_rows(
 def caller(
     rows: Annotated[Path, typer.Option(help="File of `toolscout train caller-rows`.")],
     base: Annotated[Path, typer.Option(help="Folder of the base model, or its GGUF file.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run. The same command goes on with what is in it.")],
+    out: RunFolder,
     preset: Annotated[
         str, typer.Option(help="Settings: qwen3-4b (MCP-Flow's), qwen2.5-coder-0.5b, smollm2-135m.")
     ] = "qwen3-4b",
@@ -128,11 +137,9 @@ def caller(
     seed: Annotated[int, typer.Option(help="Draws the adapter's first weights.")] = 0,
     save_steps: Annotated[int, typer.Option(min=1, help="A checkpoint every so many steps.")] = 25,
     log_steps: Annotated[int, typer.Option(min=0, help="Report every so many steps.", show_default="a few")] = 0,
-    stop_at: Annotated[int, typer.Option(min=0, help="End at this step with a checkpoint.", show_default="never")] = 0,
-    minutes: Annotated[
-        float, typer.Option(min=0, help="End after so many minutes with a checkpoint.", show_default="never")
-    ] = 0.0,
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads.", show_default="PyTorch's choice")] = 0,
+    stop_at: StopAt = 0,
+    minutes: Minutes = 0.0,
+    threads: Threads = 0,
     rl: Annotated[bool, typer.Option("--rl", help="Go on from an adapter by reinforcement (GRPO).")] = False,
     adapter: Annotated[
         Path | None, typer.Option(help="Adapter folder to go on from (--rl needs one).", show_default=False)
@@ -196,7 +203,6 @@ def caller(
     --adapter a tuned one learns on, from further rows; with --rl by GRPO, from rewards that programs check, and
     held-out rows are measured before and after.
     """
-    from toolscout.commands.training import _command
     from toolscout.finetune.caller.base import prepare_base
     from toolscout.finetune.caller.presets import preset as settings
     from toolscout.finetune.caller.rl_options import rl_preset
@@ -210,10 +216,11 @@ def caller(
         "rank": rank, "alpha": alpha, "dropout": dropout, "targets": targets, "accumulate": accumulate,
         "max_tokens": max_tokens,
     }  # fmt: skip
+    weighed = named_numbers(weights, "weights", "--weights right_tool=0.4,right_values=0.6") if weights else None
     rewarded = {
         "group": group, "prompts": prompts, "temperature": temperature, "max_prompt": max_prompt,
         "max_completion": max_completion, "loss": loss, "scale": scale, "beta": beta,
-        "weights": _weights(weights) if weights else None, "easiest": easiest, "hardest": hardest,
+        "weights": weighed, "easiest": easiest, "hardest": hardest,
         "held_out": held_out, "held_rows": held_rows, "vllm": vllm or None,
     }  # fmt: skip
     _none_given(tuning if rl else {**rewarded, "tools": tools}, "cannot be used with" if rl else "needs")
@@ -229,7 +236,7 @@ def caller(
         log_steps=log_steps,
         stop_at=stop_at,
         minutes=minutes,
-        command=_command(sys.argv[1:]),
+        command=card_command(sys.argv[1:]),
     )
     with progress("Training") as tick:
         if rl and adapter is not None:
@@ -255,15 +262,6 @@ def _none_given(options: Mapping[str, object], how: str) -> None:
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None and value != []]
     if given:
         raise BadInput(f"{given[0]} {how} --rl.", "See `toolscout train caller --help`.")
-
-
-def _weights(text: str) -> dict[str, float]:
-    try:
-        return {n.strip(): float(v) for n, _, v in (p.partition("=") for p in text.split(",") if p.strip())}
-    except ValueError:
-        raise BadInput(
-            f"{text!r} gives no weights.", "For example: --weights right_tool=0.4,right_values=0.6"
-        ) from None
 
 
 def _sizes(text: str) -> dict[int, float]:
