@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from grown_catalogue import GrownCatalogue
 from grown_pool import Calibration
 
 from toolscout.eval.derived import Moves
@@ -28,7 +29,7 @@ from toolscout.index.snapshot import Arrays, Blobs, Draft, Meta
 from toolscout.index.table import Table
 from toolscout.index.vectors import VectorStore
 from toolscout.index.words import hash64
-from toolscout.records import Call, Server, Tool
+from toolscout.records import Server
 
 _CHUNK = 8192
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -177,43 +178,22 @@ def _write_servers(draft: Draft, arrays: Arrays, servers: Sequence[Any], rounds:
     )
 
 
-@dataclass
-class IndexCatalogue:
-    """What a build reads of a catalogue, answered from a generation: for adding a server to it."""
+class IndexCatalogue(GrownCatalogue):
+    """Answered from a generation: for adding a server to it."""
 
-    folder: Path
-    more: list[tuple[Server, list[Tool]]] = field(default_factory=list)
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
 
-    @property
-    def revision(self) -> int:
-        return 1 + len(self.more)
-
-    def servers(self) -> Iterator[Server]:
+    def first_servers(self) -> Iterator[Server]:
         records = Arrays(self.folder).blobs("server.records")
         yield from (Server.model_validate_json(records[i]) for i in range(len(records)))
-        yield from (server for server, _ in self.more)
 
-    def tool_keys(self) -> Iterator[ToolKey]:
+    def first_keys(self) -> Iterator[ToolKey]:
         arrays = Arrays(self.folder)
         servers = [str(json.loads(s)["server_id"]) for s in map(arrays.blobs("server.records").text, _upto(arrays))]
         texts, owners = arrays.blobs("tool.id_texts"), arrays["tool.servers"].tolist()
         yield from (ToolKey(texts.text(i), servers[owner], "") for i, owner in enumerate(owners))
-        yield from (ToolKey(t.tool_id, t.server_id, "") for _, tools in self.more for t in tools)
-
-    def tools(self, server_id: str | None = None, reviews: object = None) -> Iterator[Tool]:
-        yield from (t for _, tools in self.more for t in tools if server_id in (None, t.server_id))
-
-    def exemplars_version(self) -> str:
-        return "00" * 16
-
-    def exemplars(self) -> Iterator[Call]:
-        return iter(())
-
-    def get_vectors(self, encoder: str, hashes: Sequence[str]) -> dict[str, Any]:
-        return {}
-
-    def put_vectors(self, encoder: str, vectors: object) -> None:
-        return None
 
 
 def _upto(arrays: Arrays) -> range:

@@ -19,12 +19,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from grown_catalogue import GrownCatalogue
 from grown_index import IndexCatalogue, grow_index
 from grown_pool import Part, calibrated, derived_encoder, first_of, parts_of, write_pool
 from twenty import server_of_twenty
@@ -44,23 +44,17 @@ EXACT_QUERIES = 50
 RUNS = 3
 
 
-@dataclass
-class GrownCatalogue:
-    """What a build reads of a catalogue, answered from the pool's files."""
+class PoolCatalogue(GrownCatalogue):
+    """Answered from the pool's files."""
 
-    parts: list[Part]
-    size: int
-    more: list[tuple[Server, list[Tool]]] = field(default_factory=list)
+    def __init__(self, parts: list[Part], size: int) -> None:
+        super().__init__()
+        self.parts, self.size = parts, size
 
-    @property
-    def revision(self) -> int:
-        return 1 + len(self.more)
-
-    def servers(self) -> Iterator[Server]:
+    def first_servers(self) -> Iterator[Server]:
         yield from (server for server, _ in first_of(self.parts, self.size))
-        yield from (server for server, _ in self.more)
 
-    def tool_keys(self) -> Iterator[ToolKey]:
+    def first_keys(self) -> Iterator[ToolKey]:
         left = self.size
         for part in self.parts:
             with (part.folder / "tools.jsonl").open(encoding="utf-8") as lines:
@@ -70,24 +64,9 @@ class GrownCatalogue:
                     values = json.loads(line)
                     yield ToolKey(values["tool_id"], values["server_id"], "")
                     left -= 1
-        yield from (ToolKey(t.tool_id, t.server_id, "") for _, tools in self.more for t in tools)
 
-    def tools(self, server_id: str | None = None, reviews: object = None) -> Iterator[Tool]:
-        if server_id is None:
-            yield from (copy.tool for _, copies in first_of(self.parts, self.size) for copy in copies)
-        yield from (t for _, tools in self.more for t in tools if server_id in (None, t.server_id))
-
-    def exemplars_version(self) -> str:
-        return "00" * 16
-
-    def exemplars(self) -> Iterator[Call]:
-        return iter(())
-
-    def get_vectors(self, encoder: str, hashes: Sequence[str]) -> dict[str, Any]:
-        return {}
-
-    def put_vectors(self, encoder: str, vectors: object) -> None:
-        return None
+    def first_tools(self) -> Iterator[Tool]:
+        yield from (copy.tool for _, copies in first_of(self.parts, self.size) for copy in copies)
 
 
 def memory_mb() -> dict[str, float]:
@@ -133,7 +112,7 @@ def build(work: Path, size: int) -> dict[str, Any]:
 
     parts = parts_of(work / "pool")
     calibration = calibrated(work, _encoder(work), COPIES)
-    catalogue = GrownCatalogue(parts, size)
+    catalogue = PoolCatalogue(parts, size)
     derived = derived_encoder(parts, _encoder(work), calibration)
     settings = _home(work, size)
     with Watch() as watch:
@@ -173,9 +152,7 @@ def _built(how: str, settings: Settings, watch: Watch) -> dict[str, Any]:
     }
 
 
-def _add_servers(
-    settings: Settings, catalogue: GrownCatalogue | IndexCatalogue, encoder: Encoder, times: int = 3
-) -> dict[str, Any]:
+def _add_servers(settings: Settings, catalogue: GrownCatalogue, encoder: Encoder, times: int = 3) -> dict[str, Any]:
     """Add servers of 20 tools, one after the other, to a copy of the index."""
     from toolscout.index.build import build_index
 

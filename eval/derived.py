@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from toolscout.eval.wrapped_encoder import WrappedEncoder
 from toolscout.index.encoder import Encoder, Kind, Vectors
 from toolscout.index.words import hash64
 
@@ -61,7 +61,7 @@ class Moves:
         return moved
 
 
-class DerivedEncoder:
+class DerivedEncoder(WrappedEncoder):
     """An encoder that knows for many texts (by ``hash64``) what they were made from, and derives their vectors.
 
     ``known`` maps a text's hash to its original's row in ``originals`` [n, dim]; ``exact`` are hashes of texts that are
@@ -69,24 +69,12 @@ class DerivedEncoder:
     """
 
     def __init__(self, encoder: Encoder, originals: Vectors, known: Ids, rows: Rows, exact: Ids, moves: Moves) -> None:
-        self._encoder, self._originals, self._moves = encoder, originals, moves
+        super().__init__(encoder)
+        self._originals, self._moves = originals, moves
         order = np.argsort(known)
         self._known, self._rows = known[order], rows[order]
         self._exact = np.sort(exact)
         self.derived = 0
-
-    @property
-    def fingerprint(self) -> str:
-        """The wrapped encoder's: an index of derived vectors is asked with its queries."""
-        return self._encoder.fingerprint
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self._encoder.dim
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._encoder, name)
 
     def encode(self, texts: Sequence[str], *, kind: Kind = "document") -> Vectors:
         """Vectors of the texts: float32 [n, dim], rows L2-normalised."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from toolscout.errors import StorageError
+from toolscout.eval.wrapped_encoder import WrappedEncoder
 from toolscout.records import sha256_hex
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _BATCH = 256
 
 
-class CachingEncoder:
+class CachingEncoder(WrappedEncoder):
     """Wraps an encoder; vectors are kept in ``folder/<fingerprint>.sqlite`` by the text's hash and kind.
 
     Only an index is built with it (exemplars are encoded as queries are), so no measured request is ever read from
@@ -26,26 +27,13 @@ class CachingEncoder:
     """
 
     def __init__(self, encoder: Encoder, folder: Path) -> None:
-        self._encoder = encoder
+        super().__init__(encoder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._store = sqlite3.connect(folder / f"{encoder.fingerprint[:32]}.sqlite", check_same_thread=False)
             self._store.execute("CREATE TABLE IF NOT EXISTS vectors (text TEXT PRIMARY KEY, vector BLOB NOT NULL)")
         except (OSError, sqlite3.Error) as error:
             raise StorageError(f"The cache folder {folder} cannot be used: {error}.", "Give another --cache.") from None
-
-    @property
-    def fingerprint(self) -> str:
-        """The wrapped encoder's: the vectors are the same."""
-        return self._encoder.fingerprint
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-        return self._encoder.dim
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._encoder, name)
 
     def encode(self, texts: Sequence[str], *, kind: Kind = "document") -> Vectors:
         """As the wrapped encoder's; texts seen before are read, not computed."""
