@@ -284,7 +284,8 @@ def _said(line: Sequence[str]) -> str:
     """What a program says to the installing user; empty where that user cannot run it."""
     try:
         done = subprocess.run(
-            [*become(install_uid()), *line],
+            # By env: what setpriv runs itself it still finds with root's rights.
+            [*become(install_uid()), "/usr/bin/env", *line],
             capture_output=True,
             text=True,
             check=False,
