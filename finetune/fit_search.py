@@ -1,6 +1,7 @@
 """Fit the search's few parameters to requests with known answers, and write them into the encoder's folder.
 
-    python -m toolscout.finetune.fit_search HOME FIT.jsonl.gz --choose DEV.jsonl.gz --out ENCODER_FOLDER/search.json
+    python -m toolscout.finetune.fit_search HOME FIT.jsonl.gz --choose DEV.jsonl.gz --alike ANSWERABLE.jsonl \
+        --everyday EVERYDAY.jsonl --installations INSTALLATIONS.json --out ENCODER_FOLDER/search.json
 
 Steps 1 and 2 learn from the first files: requests that the encoder was not trained on (``fit.jsonl.gz`` of its run).
 Steps 3 and 4 choose on the others.
@@ -40,10 +41,10 @@ from toolscout.index import fusion
 from toolscout.index.bm25 import Bm25Weights, Inverted, WordScores
 from toolscout.index.document import name_words
 from toolscout.index.names import id_hash
-from toolscout.index.search import Ask, SearchIndex
+from toolscout.index.search import Ask, Ranking, SearchIndex
 from toolscout.index.vectors import lookup
 from toolscout.index.words import has_words, hashes
-from toolscout.jsonl import read_records
+from toolscout.jsonl import read_objects, read_records
 from toolscout.records import Call
 from toolscout.settings import Settings
 
@@ -72,6 +73,17 @@ class Case:
     relevant: Rows
     signals: Floats
     labels: Mask
+
+
+@dataclass
+class Asked:
+    """One request over one pool: what abstention looks at, whether a tool there serves it, and whether one of the first
+    ``_LIMIT`` does."""
+
+    call: Call
+    shape: dict[str, float]
+    answerable: bool
+    hit: bool
 
 
 def read_cases(index: SearchIndex, calls: Sequence[Call]) -> list[Case]:
@@ -165,10 +177,8 @@ def small_pools(index: SearchIndex, case: Case, random: np.random.Generator) -> 
     return found
 
 
-def installed(
-    index: SearchIndex, calls: Sequence[Call], installations: Mapping[str, Sequence[str]]
-) -> list[tuple[dict[str, float], bool]]:
-    """Shapes of requests over the servers of their installation (``split`` names it), and whether a tool there fits."""
+def installed(index: SearchIndex, calls: Sequence[Call], installations: Mapping[str, Sequence[str]]) -> list[Asked]:
+    """Requests over the servers of their installation, which ``split`` names."""
     found = []
     for call in calls:
         rows = [index.server_row(server_id) for server_id in installations[call.split or ""]]
@@ -177,16 +187,43 @@ def installed(
         relevant = lookup(index.sorted_ids, index.id_order, wanted)
         if not has_words(call.query) or not allowed.any() or (call.gold and not allowed[relevant[relevant >= 0]].any()):
             continue  # its tools wait for review, or are of another pool
-        ask = _in_pool(index, index.ask(call.query), allowed)
-        found.append((index.rank(ask, allowed, 10).shape, bool(call.gold)))
+        ranking = index.rank(_in_pool(index, index.ask(call.query), allowed), allowed, 10)
+        found.append(Asked(call, ranking.shape, bool(call.gold), _is_hit(ranking, relevant)))
     return found
 
 
-def best_cut(chance: Floats, label: Mask) -> float:
-    """The probability that parts requests with and without a tool best: highest mean of both shares told right."""
-    cuts = np.unique(chance)
-    right = [(chance[label] >= cut).mean() + (chance[~label] < cut).mean() for cut in cuts]
-    return float(cuts[int(np.argmax(right))])
+def _is_hit(ranking: Ranking, relevant: Rows) -> bool:
+    return bool(np.isin(ranking.rows[:_LIMIT], relevant).any())
+
+
+def platt(chance: Floats, label: Mask, steps: int = 50) -> tuple[float, float]:
+    """Slope and shift of the log odds that make these probabilities calibrated (Platt 1999, with his smoothed targets;
+    Newton's method, steps halved until they help). The slope is never below 0.05: a higher probability stays one."""
+    odds = np.array([fusion.log_odds(float(p)) for p in chance])
+    good, bad = int(label.sum()), int((~label).sum())
+    target = np.where(label, (good + 1) / (good + 2), 1 / (bad + 2))
+    table = np.stack([odds, np.ones_like(odds)], axis=1)
+
+    def loss(weights: Floats) -> float:
+        scores = table @ weights
+        return float((np.logaddexp(0, scores) - target * scores).mean())
+
+    found = np.zeros(2)
+    for _ in range(steps):
+        p = 0.5 * (1 + np.tanh(0.5 * (table @ found)))
+        curve = table.T @ (table * (p * (1 - p))[:, None]) + 1e-6 * np.eye(2)
+        step = np.linalg.solve(curve, table.T @ (p - target))
+        while loss(found - step) > loss(found) and np.abs(step).max() > 1e-9:
+            step = step / 2
+        found = found - step
+    return max(0.05, float(found[0])), float(found[1])
+
+
+def calibration_error(chance: Floats, label: Mask, bins: int = 10) -> float:
+    """Expected calibration error over bins of equal counts."""
+    order = np.argsort(chance, kind="stable")
+    parts = [part for part in np.array_split(order, bins) if len(part)]
+    return float(sum(len(p) * abs(chance[p].mean() - label[p].mean()) for p in parts) / len(order))
 
 
 def _in_pool(index: SearchIndex, ask: Ask, allowed: Mask) -> Ask:
@@ -235,6 +272,7 @@ def fit(
     alike: Sequence[Call] = (),
     everyday: Sequence[Call] = (),
     installations: Mapping[str, Sequence[str]] | None = None,
+    kinds: Mapping[str, str] | None = None,
     *,
     false_refusals: float,
     false_offers: float,
@@ -245,7 +283,8 @@ def fit(
 ) -> tuple[fusion.SearchParams, dict[str, object]]:
     """All parameters, and a report on them. Weights are learnt from ``learn``, limits chosen on ``choose``; ``alike``
     are requests for some tool, whichever, that sound as if they were none; ``everyday`` are requests over small
-    ``installations`` (name -> server ids), on which the limits over small pools are chosen."""
+    ``installations`` (name -> server ids), on which the limits over small pools are chosen; ``kinds`` are what the
+    report groups them by (call id -> kind)."""
     cases = read_cases(index, learn)
     answerable = [c for c in cases if len(c.relevant)]
     weights = fit_signals(answerable)
@@ -269,9 +308,9 @@ def fit(
     balance = np.concatenate([_balanced(whole), _balanced(small)])
     shape_weights, bias = fit_abstention(*_table(whole + small, fusion.SHAPE), balance)
     # Where the pool lacks the tool, the request is still one for a tool.
-    kinds = shapes + [(shape, True) for shape, label in small if label]
-    kinds += [(shape, True) for shape, _ in shapes_of(read_cases(index, alike))]
-    kind_weights, kind_bias = fit_abstention(*_table(kinds, fusion.KIND), _balanced(kinds), fusion.KIND)
+    meant = shapes + [(shape, True) for shape, label in small if label]
+    meant += [(shape, True) for shape, _ in shapes_of(read_cases(index, alike))]
+    kind_weights, kind_bias = fit_abstention(*_table(meant, fusion.KIND), _balanced(meant), fusion.KIND)
 
     def named(names: Sequence[str], values: Floats) -> dict[str, float]:
         return {name: round(float(value), 4) for name, value in zip(names, values, strict=True)}
@@ -285,13 +324,31 @@ def fit(
         fitted=fitted,
     )
 
+    def asked_of(some: Sequence[Case]) -> list[Asked]:
+        ranked = [(c, index.rank(c.ask, None, 10)) for c in some]
+        return [Asked(c.call, r.shape, bool(len(c.relevant)), _is_hit(r, c.relevant)) for c, r in ranked]
+
+    def chances_of(some: Sequence[Asked], params: fusion.SearchParams) -> Floats:
+        return np.array([fusion.probability(a.shape, params) for a in some], dtype=np.float64)
+
+    # Before anything is chosen, so that limits are probabilities that mean something.
+    learnt = asked_of(cases)
+    day = installed(index, everyday, installations or {})
+    calibration: dict[str, float] = {}
+    for prefix, some in (("", learnt), ("small_", day)):
+        if some:
+            slope, shift = platt(chances_of(some, fitted_shape), np.array([a.hit for a in some], dtype=np.bool_))
+            calibration |= {f"{prefix}slope": round(slope, 4), f"{prefix}shift": round(shift, 4)}
+    fitted_shape = replace(fitted_shape, calibration=calibration)
+
     def chances(shapes: Sequence[tuple[dict[str, float], bool]]) -> tuple[Floats, Mask]:
         found = np.array([fusion.probability(shape, fitted_shape) for shape, _ in shapes], dtype=np.float64)
         return found, np.array([label for _, label in shapes], dtype=np.bool_)
 
     chosen = cases if choose is learn else read_cases(index, choose)
     wanted = [c for c in chosen if len(c.relevant)]
-    chosen_shapes = shapes_of(chosen)
+    chosen_asked = asked_of(chosen)
+    chosen_shapes = [(a.shape, a.answerable) for a in chosen_asked]
     chosen_short = shapes_of(terse(index, wanted))
     chance, label = chances(chosen_shapes)
     threshold = float(np.quantile(chance[label], false_refusals, method="lower"))
@@ -299,10 +356,11 @@ def fit(
         # No higher than the offers ask for: who asks more tersely than the file does is refused first.
         threshold = min(threshold, float(np.quantile(chance[~label], 1 - false_offers, method="higher")))
 
-    few = installed(index, everyday, installations or {}) or small
+    few = [(a.shape, a.answerable) for a in day] or small
     chance_few, label_few = chances(few)
-    small_threshold = min(threshold, float(np.quantile(chance_few[label_few], small_refusals, method="lower")))
-    doubt = max(small_threshold, min(threshold, best_cut(chance_few, label_few))) if everyday else 0.0
+    small_threshold = float(np.quantile(chance_few[label_few], small_refusals, method="lower"))
+    if not day:
+        small_threshold = min(threshold, small_threshold)
 
     ranked = [(index.rank(c.ask, None, 2 * _LIMIT), c) for c in wanted]
     gaps = [
@@ -314,9 +372,8 @@ def fit(
     last = [float(r.scores[_LIMIT - 1] - r.scores[_LIMIT]) for r, _ in ranked if len(r.scores) > _LIMIT]
     params = replace(
         fitted_shape,
-        threshold=round(threshold, 4),
-        small_threshold=round(small_threshold, 4),
-        doubt=round(doubt, 4),
+        threshold=_floor(threshold),
+        small_threshold=_floor(small_threshold),
         drop=round(float(np.quantile(gaps, 1 - lost)), 4),
         tie=round(float(np.quantile(last, longer)), 4),
     )
@@ -346,21 +403,36 @@ def fit(
         "abstention_learnt": abstention(shapes),
         "abstention_small_pools": abstention(small),
         "abstention_chosen": abstention(chosen_shapes),
-        "abstention_everyday": abstention(few) | _doubts(chance_few, label_few, params) if everyday else {},
+        "abstention_everyday": abstention(few) | _by_kind(day, kinds or {}, params) if day else {},
+        "calibration_error": {
+            name: round(calibration_error(chances_of(some, params), np.array([a.hit for a in some])), 4)
+            for name, some in (("learnt", learnt), ("chosen", chosen_asked), ("everyday", day))
+            if some
+        },
         "terse_false_refusals": abstention(chosen_short)["false_refusals"],
         "dynamic_k": {"mean_length": round(float(np.mean(lengths)), 2), "recall": round(float(np.mean(held)), 4)},
     }
     return params, report
 
 
-def _doubts(chance: Floats, label: Mask, params: fusion.SearchParams) -> dict[str, float]:
-    """Shares of what is offered that comes with a warning, rightly and wrongly."""
-    offered = chance >= params.small_threshold
-    warned = offered & (chance < params.doubt)
-    return {
-        "rightly_warned": round(float(warned[offered & ~label].mean()), 4),
-        "wrongly_warned": round(float(warned[offered & label].mean()), 4),
-    }
+def _by_kind(some: Sequence[Asked], kinds: Mapping[str, str], params: fusion.SearchParams) -> dict[str, object]:
+    """Of each kind of request (call id -> kind): how many, and the shares refused and offered with a warning."""
+    rows: dict[str, list[tuple[bool, bool]]] = {}
+    for asked in some:
+        chance = fusion.probability(asked.shape, params)
+        offered = fusion.offers(asked.shape, chance, params)
+        kind = kinds.get(asked.call.id, "served" if asked.answerable else "not served")
+        rows.setdefault(kind, []).append((not offered, offered and fusion.doubtful(asked.shape, chance)))
+    found: dict[str, object] = {}
+    for kind, said in rows.items():
+        refused, warned = np.mean(said, axis=0)
+        found[kind] = {"n": len(said), "refused": round(float(refused), 4), "warned": round(float(warned), 4)}
+    return {"by_kind": found}
+
+
+def _floor(limit: float) -> float:
+    """Four digits, never more than the limit: the request that it was taken from is offered tools."""
+    return float(np.floor(limit * 1e4) / 1e4)
 
 
 def _table(shapes: Sequence[tuple[dict[str, float], bool]], names: Sequence[str]) -> tuple[Floats, Mask]:
@@ -390,7 +462,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--false-refusals", type=float, default=0.03)
     parser.add_argument("--false-offers", type=float, default=0.08)
     parser.add_argument("--small-refusals", type=float, default=0.05)
-    parser.add_argument("--lost", type=float, default=0.03)
+    parser.add_argument("--lost", type=float, default=0.01)
     parser.add_argument("--longer", type=float, default=0.25)
     args = parser.parse_args(argv)
     settings = Settings(home=args.home, encoder=args.encoder)
@@ -406,6 +478,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         [call for path in args.alike for call in read_records(path, Call)],
         [call for path in args.everyday for call in read_records(path, Call)],
         json.loads(args.installations.read_text("utf-8")) if args.installations else {},
+        {str(row["id"]): str(row["kind"]) for path in args.everyday for _, row in read_objects(path) if "kind" in row},
         false_refusals=args.false_refusals,
         false_offers=args.false_offers,
         small_refusals=args.small_refusals,

@@ -72,8 +72,9 @@ class SearchParams:
     small_threshold: float = 0.0
     """The threshold over fewer than ``SMALL_POOL`` tools: there a refusal hides a tool that is plainly there, and a
     wrong offer costs little."""
-    doubt: float = 0.0
-    """The probability under which what is offered likelier does not fit than fits: it is offered with a warning."""
+    calibration: dict[str, float] = field(default_factory=dict)
+    """Platt's scaling (1999) of the log odds: ``slope`` and ``shift`` over large pools, ``small_slope`` and
+    ``small_shift`` over fewer than ``SMALL_POOL`` tools; without it they stay as they are."""
     drop: float = 10.0
     tie: float = 0.0
     choice: dict[str, float] = field(default_factory=dict)
@@ -91,15 +92,11 @@ def params_for(encoder: Encoder) -> SearchParams:
 
 
 def read_params(path: Path) -> SearchParams:
-    """Parameters from a file. Raises StorageError if it cannot be read.
-
-    A weight of ``late``, a signal that earlier versions had, is passed over.
-    """
+    """Parameters from a file. Raises StorageError if it cannot be read."""
     try:
         values: dict[str, Any] = json.loads(path.read_text("utf-8"))
         known = {f.name for f in fields(SearchParams)}
         params = SearchParams(**{k: v for k, v in values.items() if k in known})
-        params.signals.pop("late", None)
         if (
             not set(params.signals) <= set(SIGNALS)
             or not set(params.shape) <= set(SHAPE)
@@ -158,30 +155,46 @@ def shape(best: dict[str, float], coverage: float, pool: int, nothing: float) ->
     }
 
 
+DOUBT = 0.5
+"""Probability under which what is offered likelier does not serve the request than serves it."""
+
 SMALL_POOL = 1000
 """Tools from which on a pool counts as large."""
 
-UNSHARED_POOL = SMALL_POOL
-"""Tools from which on a request that shares no word with the best of them is taken for nonsense or for a language
-that neither pool nor encoder knows: the encoder still finds something near, and `probability` alone would believe it.
+UNSHARED_PROBABILITY = 0.05
+"""Over a large pool a request that shares no word with the best tools is taken for nonsense or for a language that
+neither pool nor encoder knows: the encoder still finds something near, and `probability` alone would believe it.
 With the untuned encoder none of 3,388 answerable requests over 11,363 tools (126 of them not in Latin script) was like
 that, of 100 unanswerable ones six; not counted again since. Small pools hold too few words to say so."""
 
-UNSHARED_PROBABILITY = 0.05
 UNSHARED_COSINE = 0.6
 """A request this near to a tool (or to one of its exemplars) is believed even so."""
 
 
 def probability(features: dict[str, float], params: SearchParams) -> float:
-    """Probability that one of the tools offered serves the request: that a tool could at all, times that this pool
-    has it. They are two questions: small talk is far from every pool, a request for weather is near a pool of maps."""
+    """Probability that one of the first tools serves the request: that a tool could at all, times that this pool
+    has it, calibrated. They are two questions: small talk is far from every pool, a request for weather is near a
+    pool of maps."""
     chance = _logistic(params.bias, params.shape, features)
     if params.kind:
         chance *= _logistic(params.kind_bias, params.kind, features)
-    shared = features["coverage"] > 0 or features["tool"] >= UNSHARED_COSINE
-    if shared or features["pool"] < np.log1p(UNSHARED_POOL):
+    few = np.expm1(features["pool"]) < SMALL_POOL - 0.5
+    chance = calibrated(chance, params.calibration, "small_" if few else "")
+    if few or features["coverage"] > 0 or features["tool"] >= UNSHARED_COSINE:
         return chance
     return min(chance, UNSHARED_PROBABILITY)
+
+
+def log_odds(chance: float) -> float:
+    """Logit, finite for 0 and 1 too."""
+    chance = min(max(chance, 1e-12), 1 - 1e-12)
+    return float(np.log(chance / (1 - chance)))
+
+
+def calibrated(chance: float, calibration: dict[str, float], prefix: str = "") -> float:
+    """A probability after `SearchParams.calibration`."""
+    scaled = calibration.get(f"{prefix}slope", 1.0) * log_odds(chance) + calibration.get(f"{prefix}shift", 0.0)
+    return float(1.0 / (1.0 + np.exp(-np.clip(scaled, -40, 40))))
 
 
 def _logistic(bias: float, weights: dict[str, float], features: dict[str, float]) -> float:
@@ -196,9 +209,9 @@ def offers(features: dict[str, float], chance: float, params: SearchParams) -> b
     return chance >= threshold_for(float(np.expm1(features["pool"])), params)
 
 
-def doubtful(features: dict[str, float], chance: float, params: SearchParams) -> bool:
+def doubtful(features: dict[str, float], chance: float) -> bool:
     """Whether an offer of this probability should be read before it is trusted."""
-    return not features.get("name") and chance < params.doubt
+    return not features.get("name") and chance < DOUBT
 
 
 def threshold_for(pool: float, params: SearchParams) -> float:

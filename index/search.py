@@ -108,8 +108,9 @@ class Hit:
 class Answer:
     """``hits`` best first, empty when nothing fits (``no_match``); then ``nearest`` is what came closest, to say so.
 
-    ``probability`` is the calibrated chance that the pool holds a tool for the request; of several requests, the
-    highest. A request without a letter or digit matches nothing. ``doubtful``: the hits likelier do not fit than fit.
+    ``probability`` is the calibrated chance that one of the first five tools serves the request; of several requests,
+    the highest. A request without a letter or digit matches nothing. ``doubtful``: the hits likelier do not fit than
+    fit.
     """
 
     hits: list[Hit]
@@ -317,7 +318,7 @@ class SearchIndex:
         counts = [(r, fusion.cut(r.scores, share, self.params) if dynamic else share) for r in fitting]
         most = max(limit, len(fitting)) * (2 if dynamic else 1)
         hits = self._hits(_share(counts, most), exemplars)
-        unsure = all(fusion.doubtful(r.shape, r.probability, self.params) for r in fitting)
+        unsure = all(fusion.doubtful(r.shape, r.probability) for r in fitting)
         return Answer(hits, False, best, [], _ms(started), doubtful=unsure)
 
     def warm(self) -> None:

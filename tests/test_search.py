@@ -103,15 +103,16 @@ def test_nothing_fits(index: SearchIndex, query: str) -> None:
 def test_what_likelier_does_not_fit_is_offered_with_a_warning(index: SearchIndex) -> None:
     before = index.params
     try:
-        index.params = replace(before, doubt=0.0)
         assert not index.find("merge two pdf files").doubtful
-        index.params = replace(before, doubt=1.0)
+        index.params = replace(before, calibration={"small_slope": 1e-9, "small_shift": -0.1}, small_threshold=0.0)
         answer = index.find("merge two pdf files")
-        assert answer.doubtful and answer.hits
+        assert answer.doubtful and answer.hits and answer.probability < fusion.DOUBT
         assert not index.find("merge_pdfs").doubtful, "who names a tool means it"
-        assert not index.find("walk my dog around the block at six").doubtful, "what is refused is not offered"
         shaped = compact_answer(answer, state_of=lambda *_: ServerState.READY)
         assert "Read the summaries" in shaped["advice"] and shaped["tools"] and not shaped["no_match"]
+        index.params = replace(index.params, small_threshold=0.9)
+        refused = index.find("merge two pdf files")
+        assert refused.no_match and not refused.doubtful
     finally:
         index.params = before
 
