@@ -8,8 +8,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from toolscout.errors import BadInput
 from toolscout.finetune.pairs import Pool, definition, read_calls, read_pool, same_text
+from toolscout.jsonl import read_objects
 from toolscout.records import Call, Tool
 
 _HINT = "Take these rows out of the training files, or give the files of another split."
@@ -82,9 +86,28 @@ def _mark(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
+def trained_on(rows: Path) -> npt.NDArray[np.uint64]:
+    """Short marks of every request and tool id in a run's ``rows.jsonl.gz``, golds and negatives: uint64 [n], sorted.
+    What the encoder that ships saw is kept so in the repository (``tests/trained_on.npy``)."""
+    said: set[str] = set()
+    for _, row in read_objects(rows):
+        said |= {same_text(str(row["query"])), str(row["gold"]), *map(str, row["negatives"])}
+    return np.unique(short_marks(map(_mark, said - {""})))
+
+
+def short_marks(marks: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """The first 64 bits of marks: a chance of one in a billion that some two of thirty thousand agree."""
+    return np.array([int(mark[:16], 16) for mark in marks], dtype=np.uint64)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """``python -m toolscout.finetune.leakage DEV TOOLS...``: print the marks as JSON."""
-    dev, *tools = (Path(a) for a in (sys.argv[1:] if argv is None else argv))
+    """``python -m toolscout.finetune.leakage DEV TOOLS...`` prints the marks of dev as JSON; TOOLS are all pools whose
+    tools a training shows or a measuring asks over. ``... --trained RUN/rows.jsonl.gz OUT.npy`` keeps what it saw."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    if given[0] == "--trained":
+        np.save(given[2], trained_on(Path(given[1])))
+        return
+    dev, *tools = (Path(a) for a in given)
     print(json.dumps(marks(read_calls([dev]), read_pool(tools)), indent=0))
 
 

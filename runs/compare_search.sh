@@ -4,7 +4,7 @@
 #   runs/compare_search.sh OUT --tools tools.jsonl.gz --servers servers.jsonl.gz --calls calls.jsonl.gz [more options]
 #
 # writes OUT/peers.json and OUT/report/ (report.html, peers.png, peers.svg). More options go to `toolscout eval
-# retrieval` as they are. What needs nothing but toolscout[eval] always runs; the rest where its variable says what with
+# retrieval` as they are. PYTHON is the interpreter. What needs nothing but toolscout[eval] always runs; the rest where its variable says what with
 # (benchmarks/rivals/README.md says how each is set up):
 #
 #   ENCODERS         NAME=FOLDER of plain encoders, spaces between: "minilm=... gte-small=..."
@@ -50,5 +50,5 @@ fi
 for encoder in ${ENCODERS:-}; do peers+=(--peer-encoder "$encoder"); done
 
 export OMP_NUM_THREADS=1 # one thread for everybody
-toolscout eval retrieval --peers fastmcp,fastmcp-regex,bm25s,bm25s-words,mcp-zero "${peers[@]}" \
+PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH} "${PYTHON:-python3}" -m toolscout eval retrieval --peers fastmcp,fastmcp-regex,bm25s,bm25s-words,mcp-zero "${peers[@]}" \
   --json "$out/peers.json" --report "$out/report" "$@"

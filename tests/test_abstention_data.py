@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from toolscout.finetune import pairs
-from toolscout.finetune.leakage import marked, marks
+from toolscout.finetune.leakage import marked, marks, short_marks
 from toolscout.finetune.pairs import Pool, same_text
+from toolscout.index.asset import encoders_folder, file_sha256
 from toolscout.index.words import has_words
 from toolscout.jsonl import read_objects, read_records
 from toolscout.records import Call, GoldCall, Tool
@@ -124,6 +127,25 @@ def test_no_file_of_ours_holds_what_dev_measures_with(tmp_path: Path) -> None:
         Call(id="fine", query="is it up?", gold=[GoldCall(tool_id="x/y")]),
     ]
     assert marked(leaks, found) == ["same", "alike"]
+
+
+def test_what_the_shipped_encoder_saw_is_not_what_dev_measures_with() -> None:
+    """Every request, gold tool and negative of its training rows, by marks taken from the run's own file."""
+    known = json.loads((Path(__file__).parent / "dev_marks.json").read_text("utf-8"))
+    seen = np.load(Path(__file__).parent / "trained_on.npy")
+    assert len(seen) > 25_000
+    for what in ("requests", "tools"):
+        assert not np.isin(short_marks(known[what]), seen).any(), what
+    # The marks are those of that run: requests of ours that it was trained on are among them.
+    ours = [call.query for call in read_records(FOLDER / "requests.jsonl", Call)]
+    told = short_marks(hashlib.sha256(same_text(query).encode()).hexdigest() for query in ours)
+    assert np.isin(told, seen).mean() > 0.85
+
+
+def test_the_card_names_the_files_that_the_shipped_encoder_was_trained_on() -> None:
+    (card,) = (path.read_text("utf-8") for path in encoders_folder().glob("*/README.md"))
+    for name in ("requests", "unanswerable", "unanswerable_forms"):
+        assert file_sha256(FOLDER / f"{name}.jsonl") in card, name
 
 
 def test_length_tells_nothing() -> None:
