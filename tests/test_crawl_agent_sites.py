@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from agent_endpoint import Endpoint, picks
 from marketplace_sites.base import Listed, LocalSite, npx, uvx
-from marketplace_sites.chromium import browser, settings
+from marketplace_sites.chromium import browser, first_of, settings
 from marketplace_sites.crawling import Pages, crawl, found, problems
 from marketplace_sites.pages import GlamaSite, McpHubSite, McpSoSite, PipedreamSite, SmitherySite
 from weights import llama_server, pulled
@@ -55,7 +55,7 @@ async def run(site: LocalSite, name: str, url: str, costs: Costs, **more: Any) -
 
 
 @browser
-@pytest.mark.parametrize("name", SITES)
+@pytest.mark.parametrize("name", first_of(SITES))
 async def test_a_model_that_chooses_right_needs_no_rules(name: str) -> None:
     costs = Costs(price_in=1.0, price_out=2.0)
     with site_of(name) as site, Endpoint(RIGHT) as endpoint:

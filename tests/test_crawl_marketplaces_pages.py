@@ -7,7 +7,7 @@ import os
 
 import pytest
 from marketplace_sites.base import Listed, LocalSite, npx, uvx
-from marketplace_sites.chromium import browser, settings
+from marketplace_sites.chromium import browser, first_of, settings
 from marketplace_sites.crawling import Pages, crawl, found, now, problems
 from marketplace_sites.pages import GlamaSite, McpHubSite, McpSoSite, PipedreamSite, SmitherySite
 
@@ -44,7 +44,7 @@ REMOTE = {"smithery": "@acme/remote", "glama": "acme/remote", "mcpso": "remote/a
 
 
 @browser
-@pytest.mark.parametrize("name", SITES)
+@pytest.mark.parametrize("name", first_of(SITES))
 async def test_all_servers_of_a_marketplace_are_found(name: str) -> None:
     with SITES[name](list(SERVERS)) as site:
         costs = Costs()
@@ -94,6 +94,7 @@ async def test_apps_that_come_by_scrolling_and_all_their_tools() -> None:
 
 
 @browser
+@pytest.mark.slow
 async def test_a_second_run_reads_only_what_is_new() -> None:
     cache = Pages()
     with McpSoSite([SERVERS[0], SERVERS[2], *SERVERS[5:8]]) as site:
@@ -113,7 +114,7 @@ async def test_a_second_run_reads_only_what_is_new() -> None:
 
 
 @browser
-@pytest.mark.parametrize("name", ["mcpso", "mcphub"])
+@pytest.mark.parametrize("name", first_of(["mcpso", "mcphub"]))
 async def test_a_stopped_run_goes_on_where_it_was(name: str) -> None:
     with SITES[name]([s for s in SERVERS if s.config and s.name != "Garbled"][:6]) as site:
         site.per_page = 2  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -16,6 +17,13 @@ browser = pytest.mark.skipif(
     importlib.util.find_spec("playwright") is None or find_chromium() is None,
     reason="needs the extra 'crawl' and a Chromium: apt-get install chromium",
 )
+
+
+def first_of(names: Iterable[str]) -> list[Any]:
+    """Parameters of a test over several sites: mcpso (or the first) always, the others with the slow tests."""
+    names = list(names)
+    always = "mcpso" if "mcpso" in names else names[0]
+    return [pytest.param(name, marks=() if name == always else pytest.mark.slow) for name in names]
 
 
 def settings(site: LocalSite, name: str, **more: Any) -> AgentSettings:
