@@ -10,7 +10,7 @@ from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.known import SERVICES, TOOLS
 from toolscout.index.guard.rules import PATTERNS, sentences
 from toolscout.index.guard.texts import Piece
-from toolscout.index.guard.watch import any_possible, seen, watched
+from toolscout.index.guard.watch import seen, together, watched
 from toolscout.index.names import squashed
 
 _TOOL = watched(rf"(?<![\w.])(?:{'|'.join(sorted(name for name in TOOLS if '_' in name))})(?!\w)")
@@ -55,8 +55,14 @@ _EXAMPLE = watched(
     re.I,
 )
 
-_SUBJECTS = (_TOOL, _FOREIGN, _LITERAL, _PRODUCT)
-"""One of these is in every sentence that reaches into another server."""
+_MEDDLING = (
+    together(_TOOL, _CHANGE),
+    together(_FOREIGN, _ALTER),
+    together(_PRODUCT, _ALTER),
+    together(_LITERAL, _REACH, _COMMAND),
+    together(_LITERAL, PATTERNS["mail_copy"]),
+)
+"""What a sentence must have together to reach into another server, in one of these ways."""
 
 
 class Siblings:
@@ -79,7 +85,8 @@ class Siblings:
 
 def reaches_out(text: str) -> bool:
     """Whether a text may speak of other servers at all; ``False`` is certain."""
-    return any_possible(seen(text), _SUBJECTS)
+    there = seen(text)
+    return any(there & needed == needed for needed in _MEDDLING)
 
 
 def cross_references(piece: Piece, text: str, siblings: Siblings, identity: str) -> Iterator[Finding]:
@@ -92,6 +99,8 @@ def cross_references(piece: Piece, text: str, siblings: Siblings, identity: str)
         return
     for start, end in sentences(text):
         sentence = text[start:end]
+        if not reaches_out(sentence):
+            continue
         message = _tool(sentence, siblings) or _server(sentence, identity) or _redirected(sentence)
         if message:
             yield Finding("cross_reference", Severity.WARN, piece.where, quoted(text, start, end), message)

@@ -11,7 +11,7 @@ from operator import or_
 from toolscout.index.guard.concepts import CONCEPTS, lowered
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.texts import MAX_PIECE, Piece
-from toolscout.index.guard.watch import Watched, any_possible, seen, watched
+from toolscout.index.guard.watch import Mask, Watched, seen, together, watched
 
 _CONTEXT_NAME = watched(
     r"""^_*(?:full|whole|entire|complete|raw|all)?_*(?:chat|conversation|dialog(?:ue)?|session)_?(?:history|
@@ -94,8 +94,18 @@ _SECRETS: tuple[tuple[Watched, Watched], ...] = (
     ),
 )
 
-_ASKED = (_CONTEXT_NAME, _WHOLE_CONTEXT, CONCEPTS["context"], *(secret for secret, _ in _SECRETS))
+_ASKED = (
+    together(_CONTEXT_NAME),
+    together(_WHOLE_CONTEXT),
+    together(CONCEPTS["context"], CONCEPTS["whole"]),
+    *(together(secret) for secret, _ in _SECRETS),
+)
 """One of these is in every parameter that asks for what it should not."""
+
+
+def asks(there: Mask) -> bool:
+    """Whether parameters with so much of the needles may ask for what they should not; ``False`` is certain."""
+    return any(there & needed == needed for needed in _ASKED)
 
 
 def parameters(pieces: list[Piece], about: str) -> Iterator[Finding]:
@@ -119,7 +129,7 @@ def parameters(pieces: list[Piece], about: str) -> Iterator[Finding]:
                 wheres.setdefault(name, piece.where)
     subject: _Subject | None = None
     for name, texts in described.items():
-        if not any_possible(reduce(or_, map(seen, texts), seen(name)), _ASKED):
+        if not asks(reduce(or_, map(seen, texts), seen(name))):
             continue
         subject = subject or _Subject(about, list(described))
         text = " ".join(texts).strip()

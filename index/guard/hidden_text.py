@@ -21,6 +21,7 @@ _BLANK = re.compile("[\u2800\u3164\u115f\u1160\uffa0]+")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
 _PADDING = re.compile(r"(?<!\s)(?:[ \t\u00a0\u3000]*+\n){25,}+\s*+\S|(?<![ \t\u00a0\u3000])[ \t\u00a0\u3000]{200,}+\S")
 _WORD = re.compile(r"[^\W_]+")
+_FOREIGN = re.compile(r"[^\W\x00-\x7f]")
 _COMMENT = re.compile(r"<!--(.*?)(?:-->|$)", re.S)
 _UNSEEN = watched(
     r"""style\s*=\s*["'][^"']{0,80}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0|
@@ -28,6 +29,12 @@ _UNSEEN = watched(
     re.I | re.X,
 )
 _JOINING = re.compile("[\u0600-\u08ff\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+
+
+def may_hide(text: str) -> bool:
+    """Whether a text can hide anything; ``False`` is certain."""
+    plain = text.isascii() and text.isprintable() and len(text) < 200
+    return not plain or "<!--" in text or _UNSEEN.possible(text)
 
 
 def hidden_text(piece: Piece) -> Iterator[Finding]:
@@ -51,7 +58,7 @@ def hidden_text(piece: Piece) -> Iterator[Finding]:
 
 
 def _room_for_padding(text: str) -> bool:
-    return len(text) > 25 and (text.count("\n") >= 25 or sum(map(text.count, " \t\u00a0\u3000")) >= 200)
+    return text.count("\n") >= 25 or (len(text) > 200 and sum(map(text.count, " \t\u00a0\u3000")) >= 200)
 
 
 def encoded_text(piece: Piece) -> Iterator[tuple[Finding, str]]:
@@ -104,7 +111,7 @@ def _zero_severity(text: str, found: re.Match[str], kind: str) -> Severity | Non
 
 
 def _letters(piece: Piece) -> Iterator[Finding]:
-    for found in _WORD.finditer(piece.text):
+    for found in _WORD.finditer(piece.text) if _FOREIGN.search(piece.text) else ():
         word = found.group()
         if word.isascii():
             continue

@@ -16,7 +16,7 @@ from operator import or_
 from toolscout.index.guard.concepts import CASED, CONCEPTS, lowered
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.texts import Piece
-from toolscout.index.guard.watch import Mask, any_possible, seen, watched
+from toolscout.index.guard.watch import Mask, seen, together, watched
 
 INFO, WARN, BLOCK = Severity.INFO, Severity.WARN, Severity.BLOCK
 
@@ -178,7 +178,7 @@ _MORE = {
 }
 PATTERNS = {**CONCEPTS, **_MORE}
 
-_NEEDED = [(rule, reduce(or_, (PATTERNS[name].bits for name in rule.needs))) for rule in RULES]
+_NEEDED = [(rule, together(*(PATTERNS[name] for name in rule.needs))) for rule in RULES]
 
 
 _MARKERS = tuple(
@@ -215,7 +215,9 @@ def sentences(text: str) -> list[tuple[int, int]]:
 @lru_cache(maxsize=2048)
 def _possible(there: Mask) -> tuple[list[tuple[Rule, Mask]], bool]:
     """The rules that a text may break, with what they need, and whether it may have marks of a chat."""
-    return [one for one in _NEEDED if there & one[1] == one[1]], any_possible(there, _MARKERS)
+    return [one for one in _NEEDED if there & one[1] == one[1]], any(
+        there & pattern.bits == pattern.bits for pattern in _MARKERS
+    )
 
 
 def _first_marker(text: str) -> tuple[int, int] | None:
@@ -248,6 +250,9 @@ def instructions(piece: Piece, text: str, *, where: str = "") -> Iterator[Findin
             cache[key] = PATTERNS[name].regex.search(said, start, end) is not None
         return cache[key]
 
+    def within(window: int) -> list[Mask]:
+        return masks if window == 1 else [reduce(or_, masks[i : i + window]) for i in range(len(masks))]
+
     def holds(rule: Rule) -> bool:
         """Whether the text as a whole has what the rule needs: the end of a window may cut a word."""
         whole = (0, len(text))
@@ -257,11 +262,10 @@ def instructions(piece: Piece, text: str, *, where: str = "") -> Iterator[Findin
     for rule, needed in rules:
         if rule.code in broken:
             continue
-        for i, (start, _) in enumerate(spans):
-            window = slice(i, i + rule.window)
-            if needed & ~reduce(or_, masks[window]):
+        for i, mask in enumerate(within(rule.window)):
+            if needed & ~mask:
                 continue
-            end = spans[window][-1][1]
+            start, end = spans[i][0], spans[i : i + rule.window][-1][1]
             if all(met(start, end, name) for name in rule.needs):
                 if holds(rule):
                     broken.add(rule.code)

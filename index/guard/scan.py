@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from toolscout.index.guard.cross_references import Siblings, cross_references, reaches_out
-from toolscout.index.guard.exfiltration import parameters
+from toolscout.index.guard.exfiltration import asks, parameters
 from toolscout.index.guard.finding import Finding, Severity
-from toolscout.index.guard.hidden_text import encoded_text, hidden_text
+from toolscout.index.guard.hidden_text import encoded_text, hidden_text, may_hide
 from toolscout.index.guard.lookalikes import claims, server_names, tool_names
 from toolscout.index.guard.rules import instructions
-from toolscout.index.guard.stuffing import stuffing
+from toolscout.index.guard.stuffing import LEAST_STUFFED, stuffing
 from toolscout.index.guard.texts import MAX_PIECE, Piece, server_pieces, tool_pieces
-from toolscout.index.guard.unveil import plain, tag_text
+from toolscout.index.guard.unveil import may_encode, plain, tag_text
+from toolscout.index.guard.watch import Mask, seen
 from toolscout.records import Server, Tool
 
 MAX_FINDINGS = 12
@@ -35,15 +37,20 @@ def scan_tool(tool: Tool, server: Server | None = None, *, siblings: Collection[
     """
     pieces = list(tool_pieces(tool))
     server_text = f"{server.name} {server.title or ''} {server.description}" if server is not None else ""
-    about = f"{tool.name} {tool.title or ''} {tool.description} {server_text} {tool.server_id}"
-    found = list(tool_names(tool, server))
-    found += claims(tool.description, "description")
-    found += parameters(pieces, about)
     identity = f"{server_text} {tool.server_id}".casefold()
     own = Siblings([*siblings, tool.name])
+    there, said = 0, list[Finding]()
     for piece in pieces:
-        found += _piece(piece, own, identity)
-    return _kept(found)
+        reading = _reading(piece)
+        there |= reading.there
+        if reading.speaks:
+            said += _findings(piece, reading, own, identity)
+    found = list(tool_names(tool, server))
+    found += claims(tool.description, "description")
+    if asks(there):
+        about = f"{tool.name} {tool.title or ''} {tool.description} {server_text} {tool.server_id}"
+        found += parameters(pieces, about)
+    return _kept(found + said)
 
 
 def scan_server(server: Server, names: Collection[str] = ()) -> list[Finding]:
@@ -53,7 +60,7 @@ def scan_server(server: Server, names: Collection[str] = ()) -> list[Finding]:
     found = list(server_names(server))
     for piece in server_pieces(server):
         # A catalogue's own pages about a server list much.
-        found += _piece(piece, own, identity, stuffed=piece.where != "server.description")
+        found += _findings(piece, _reading(piece), own, identity, stuffed=piece.where != "server.description")
     return _kept(found)
 
 
@@ -62,24 +69,29 @@ def holds_back(findings: Iterable[Finding]) -> bool:
     return any(f.severity is not Severity.INFO for f in findings)
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """What one text says by itself, wherever it stands. ``reaches_out``: it may speak of other servers' tools."""
+class _Reading(NamedTuple):
+    """What one text says by itself, wherever it stands.
 
-    poison: tuple[Finding, ...]
-    reaches_out: bool
-    stuffing: tuple[Finding, ...]
+    ``there``: what it has of the words that patterns need (`watch.seen`); ``reaches_out``: it may speak of the tools of
+    other servers.
+    """
+
+    there: Mask
+    poison: tuple[Finding, ...] = ()
+    reaches_out: bool = False
+    stuffing: tuple[Finding, ...] = ()
+
+    @property
+    def speaks(self) -> bool:
+        return bool(self.poison or self.reaches_out or self.stuffing)
 
 
-_NOTHING = _Reading((), False, ())
+def _reading(piece: Piece) -> _Reading:
+    return (_read_short if len(piece.text) <= _SHORT else _read)(piece.kind, piece.text)
 
 
-def _piece(piece: Piece, own: Siblings, identity: str, *, stuffed: bool = True) -> list[Finding]:
+def _findings(piece: Piece, said: _Reading, own: Siblings, identity: str, *, stuffed: bool = True) -> list[Finding]:
     """Findings of one piece; ``stuffed``: also those of texts that are written for the ranking."""
-    read = _read_short if len(piece.text) <= _SHORT else _read
-    said = read(piece.kind, piece.text)
-    if said is _NOTHING:
-        return []
     found = [replace(finding, where=piece.where) for finding in said.poison]
     if said.reaches_out:
         found += cross_references(piece, plain(piece.text[:MAX_PIECE]), own, identity)
@@ -90,24 +102,27 @@ def _piece(piece: Piece, own: Siblings, identity: str, *, stuffed: bool = True) 
 
 def _read(kind: str, whole: str) -> _Reading:
     piece = Piece("", kind, whole[:MAX_PIECE])
-    found = list(hidden_text(piece))
-    for finding, said in encoded_text(piece):
-        found.append(finding)
-        found += instructions(piece, said)
+    there = seen(piece.text)
+    found = list(hidden_text(piece)) if may_hide(piece.text) else []
+    if may_encode(piece.text):
+        for finding, said in encoded_text(piece):
+            found.append(finding)
+            found += instructions(piece, said)
     text = plain(piece.text)
     if not piece.text.isascii() and (said := tag_text(piece.text)):
         found += instructions(piece, said)
     if kind in ("name", "key"):
         if len(text) > 15:
             found += instructions(piece, text.replace("_", " ").replace("-", " "))
-    else:
-        found += instructions(piece, text)
-    reaches = kind not in ("name", "key", "value") and reaches_out(text)
-    stuffed = tuple(stuffing(Piece("", kind, whole)))
-    return _Reading(tuple(found), reaches, stuffed) if found or reaches or stuffed else _NOTHING
+        return _Reading(there, tuple(found))
+    found += instructions(piece, text)
+    if kind == "value":
+        return _Reading(there, tuple(found))
+    stuffed = tuple(stuffing(Piece("", kind, whole))) if len(whole) >= LEAST_STUFFED else ()
+    return _Reading(there, tuple(found), reaches_out(text), stuffed)
 
 
-_read_short = lru_cache(maxsize=4096)(_read)
+_read_short = lru_cache(maxsize=8192)(_read)
 
 
 def _kept(found: Sequence[Finding]) -> list[Finding]:

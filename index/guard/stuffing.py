@@ -72,6 +72,9 @@ _TOPICS = {
 _TOPIC = {name: watched(rf"(?<!\w)(?:{words})(?!\w)", re.I) for name, words in _TOPICS.items()}
 _ANY_TOPIC = reduce(or_, (pattern.bits for pattern in _TOPIC.values()))
 
+LEAST_STUFFED = 60
+"""Characters of the shortest text that is looked at."""
+
 TOPICS = 9
 """Subjects of one short text from which on it wants to be found for everything."""
 
@@ -85,7 +88,7 @@ TOO_LONG = 20_000
 def stuffing(piece: Piece) -> Iterator[Finding]:
     """What in one text is there for the ranking."""
     text = piece.text
-    if piece.kind not in ("prose", "parameter") or len(text) < 60:
+    if piece.kind not in ("prose", "parameter") or len(text) < LEAST_STUFFED:
         return
     if len(text) >= TOO_LONG:
         severity = Severity.WARN if len(text) >= MAX_PIECE else Severity.INFO
@@ -103,11 +106,17 @@ def _repeated(text: str) -> str:
         data = text[:20_000].encode("utf-8", "surrogatepass")
         if len(zlib.compress(data, 6)) / len(data) < 0.12:
             return "the same words over and over"
-        grams = Counter(zip(words, words[1:], words[2:], words[3:], strict=False))
-        if grams.most_common(1)[0][1] * 4 >= len(words) * 0.3:
+        grams = list(zip(words, words[1:], words[2:], words[3:], strict=False))
+        least = 0.3 * len(words) / 4
+        repeated = len(grams) - len(set(grams)) + 1  # no run of four is there more often
+        if repeated >= least and Counter(grams).most_common(1)[0][1] >= least:
             return "the same words over and over"
+    distinct = set(words)
+    most = len(words) - len(distinct) + 1 + sum(word.endswith("s") for word in distinct)  # no word is there more often
+    if most < max(10, 0.3 * len(words)):
+        return ""
     word, times = (
-        Counter(w.rstrip("s") for w in words if w not in _STOP).most_common(1)[0] if set(words) - _STOP else ("", 0)
+        Counter(w.rstrip("s") for w in words if w not in _STOP).most_common(1)[0] if distinct - _STOP else ("", 0)
     )
     if times >= 10 and times >= 0.3 * len(words) and len(re.findall(r"[\d{}<>=\[\]]", text)) < 6:
         return f"the word {word!r} {times} times in {len(words)} words"
@@ -140,13 +149,16 @@ def _variants(text: str) -> str:
 
 def _bare_run(tokens: list[str]) -> int:
     """Longest run of words without punctuation or a function word between them; 0 if none has ``BARE_RUN``."""
-    if not any(map(_bare, tokens[BARE_RUN - 1 :: BARE_RUN])):  # such a run covers one of these
-        return 0
-    best = run = 0
-    for token in tokens:
-        run = run + 1 if _bare(token) else 0
-        best = max(best, run)
-    return best
+    best = done = 0
+    for place in range(BARE_RUN - 1, len(tokens), BARE_RUN):  # such a run covers one of these
+        if place >= done and _bare(tokens[place]):
+            start = end = place
+            while start and _bare(tokens[start - 1]):
+                start -= 1
+            while end + 1 < len(tokens) and _bare(tokens[end + 1]):
+                end += 1
+            best, done = max(best, end + 1 - start), end + 1
+    return best if best >= BARE_RUN else 0
 
 
 def _bare(token: str) -> bool:

@@ -21,7 +21,10 @@ INVISIBLE = re.compile(
 )
 """Characters that show nothing (or change the order of what is shown)."""
 
+_LEAST_ENCODED = 24
+
 _WORD = re.compile(r"\w+")
+_MEETING = re.compile(r"[a-zA-Z0-9_][^\W\x00-\x7f]|[^\W\x00-\x7f][a-zA-Z0-9_]")
 _HTML = re.compile(r"(?:&#x?[0-9a-fA-F]{2,6};){4,}")
 _PERCENT = re.compile(r"(?<![\w/:.?&=%+-])(?:[\w.~-]?%[0-9a-fA-F]{2}){6,}[\w.~%-]*")
 _ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}){4,}")
@@ -78,7 +81,7 @@ def plain(text: str) -> str:
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKC", INVISIBLE.sub("", text))
-    if text.isascii():
+    if not _MEETING.search(text):  # no word of ASCII letters and others
         return text
     return _WORD.sub(lambda m: latin(m.group()) if mixed(m.group()) else m.group(), text)
 
@@ -97,24 +100,34 @@ def tag_text(text: str) -> str:
     return "".join(found)
 
 
+def may_encode(text: str) -> bool:
+    """Whether words may be encoded in a text; ``False`` is certain."""
+    if len(text) < _LEAST_ENCODED:
+        return False
+    data = text.encode("ascii", "replace")
+    return (
+        _count(data, _CODE) >= 2  # each way of encoding needs so many of these, but for base64 and words turned around
+        or _DECODERS[0][3](data)
+        or "·" in text
+        or _ROT13.possible(text)
+        or _REVERSED.possible(text)
+    )
+
+
 def decoded(text: str) -> Iterator[tuple[str, str, int, int]]:
     """Each encoded run that holds readable words: (encoding, what it says, start, end)."""
-    if len(text) < 24:
-        return
+    data = text.encode("ascii", "replace")  # for the cheap looks: encoded runs are ASCII
     for name, pattern, decode, possible in _DECODERS:
-        if not possible(text):
+        if not possible(data):
             continue
         for match in pattern.finditer(text):
             said = decode(match.group())
             if said and _READABLE.search(said + " "):
                 yield name, said, match.start(), match.end()
-    if sum(map(text.count, ".-_*·")) >= 6 and len({m.group() for m in _SPACED.finditer(text)}) >= 2:
+    if _count(data, b".-_*") + text.count("·") >= 6 and len({m.group() for m in _SPACED.finditer(text)}) >= 2:
         yield "spaced letters", _SPACED.sub(lambda m: re.sub(r"[.\-_*·]", "", m.group()), text), 0, len(text)
-    if (
-        sum(map(text.count, "0134578")) >= 3
-        and any(c in text for c in "013457")
-        and len({m.lower() for m in _LEET_WORD.findall(text)}) >= 3
-    ):
+    leet = _count(data, b"013457") and _count(data, b"0134578") >= 3
+    if leet and len({m.lower() for m in _LEET_WORD.findall(text)}) >= 3:
         said = _LEET_WORD.sub(lambda m: m.group().lower().translate(_LEET), text)
         if len(set(_GIVEAWAY.findall(said)) - set(_GIVEAWAY.findall(text.lower()))) >= 2:  # not 1d, 5m, 3mo
             yield "digits for letters", said, 0, len(text)
@@ -122,6 +135,9 @@ def decoded(text: str) -> Iterator[tuple[str, str, int, int]]:
         yield "rot13", codecs.decode(text, "rot13"), 0, len(text)
     if _REVERSED.possible(text) and len({m.group() for m in _REVERSED.finditer(text.lower())}) >= 2:
         yield "reversed", text[::-1], 0, len(text)
+
+
+_CODE = b"0123456789&%\\.-_*"
 
 
 def _text(data: bytes) -> str:
@@ -162,22 +178,26 @@ def _escapes(run: str) -> str:
     return "".join(chr(int(c[2:], 16)) for c in re.findall(r"\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}", run))
 
 
-def _has_run(characters: str, length: int) -> Callable[[str], bool]:
-    """Whether a text has so many characters in a row that are among some ASCII ones."""
+def _count(data: bytes, characters: bytes) -> int:
+    return len(data) - len(data.translate(None, characters))
+
+
+def _has_run(characters: str, length: int) -> Callable[[bytes], bool]:
+    """Whether a text has so many characters in a row that are among some."""
     table = bytes(ord("x") if chr(code) in characters else ord(".") for code in range(256))
     run = b"x" * length
-    return lambda text: run in text.encode("ascii", "replace").translate(table)
+    return lambda data: run in data.translate(table)
 
 
-_Decoder = tuple[str, re.Pattern[str], Callable[[str], str], Callable[[str], bool]]
+_Decoder = tuple[str, re.Pattern[str], Callable[[str], str], Callable[[bytes], bool]]
 
 _DECODERS: tuple[_Decoder, ...] = (
     ("base64", _BASE64, _base64, _has_run(ascii_letters + digits + "+/_-", 24)),
     ("base32", _BASE32, _base32, _has_run(ascii_uppercase + "234567", 32)),
     ("hexadecimal", _HEX, _hex, _has_run(hexdigits + " :", 32)),
     ("binary", _BITS, _bits, _has_run("01 ,", 48)),
-    ("HTML entities", _HTML, html.unescape, lambda text: text.count("&#") >= 4),
-    ("percent encoding", _PERCENT, unquote, lambda text: text.count("%") >= 6),
-    ("escapes", _ESCAPES, _escapes, lambda text: text.count("\\") >= 4),
+    ("HTML entities", _HTML, html.unescape, lambda data: data.count(b"&#") >= 4),
+    ("percent encoding", _PERCENT, unquote, lambda data: data.count(b"%") >= 6),
+    ("escapes", _ESCAPES, _escapes, lambda data: data.count(b"\\") >= 4),
 )
 """Name, what a run looks like, what it says, and a cheap look at whether a text can have such a run at all."""

@@ -7,8 +7,9 @@ this costs grows with the text alone, not with the number of patterns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import lru_cache, reduce
+from operator import or_
 
 from toolscout.index.guard.needles import EDGE, folded, needles
 
@@ -20,6 +21,8 @@ _NEEDLE = re.compile(rf"[\w{EDGE}]+")
 _MEMO = 20_000
 _MEMO_WORD = 24
 """Words kept with what they mean, and the longest of them: tools share their vocabulary."""
+_KEY = 3
+"""First characters of a needle by which it is found in a word."""
 _SHORT = 256
 """Characters of a text up to which it is remembered: the same names and phrases come again from tool to tool."""
 
@@ -52,13 +55,14 @@ class Watched:
 
 
 class _Table:
-    """Needles of all watched patterns."""
+    """Needles of all watched patterns: of words, by their first characters or short, and of other characters."""
 
     def __init__(self) -> None:
         self._bits = 0
-        self._words: dict[str, Mask] = {}
+        self._words: dict[str, dict[str, Mask]] = {}
+        self._short: dict[str, Mask] = {}
+        self._short_ascii: dict[str, Mask] = {}
         self._marks: dict[str, Mask] = {}
-        self._finder: re.Pattern[str] | None = None
         self._memo: dict[str, Mask] = {}
 
     def add(self, pattern: re.Pattern[str]) -> Mask:
@@ -67,10 +71,16 @@ class _Table:
             bit = 1 << self._bits
             self._bits, bits = self._bits + 1, bits | bit
             for needle in part:
-                table = self._words if _NEEDLE.fullmatch(needle) else self._marks
+                table = self._table(needle)
                 table[needle] = table.get(needle, 0) | bit
-        self._finder = None
+        self._short_ascii = {needle: mask for needle, mask in self._short.items() if needle.isascii()}
+        self._memo.clear()
         return bits
+
+    def _table(self, needle: str) -> dict[str, Mask]:
+        if not _NEEDLE.fullmatch(needle):
+            return self._marks
+        return self._short if len(needle) < _KEY else self._words.setdefault(needle[:_KEY], {})
 
     def seen(self, text: str) -> Mask:
         found, memo = 0, self._memo
@@ -84,14 +94,16 @@ class _Table:
         return found
 
     def _learn(self, word: str) -> Mask:
-        if self._finder is None:
-            self._finder = re.compile(f"(?=({_either(self._words)}))")
-            self._memo.clear()
-        found = 0
-        for longest in self._finder.findall(f"{EDGE}{word}{EDGE}"):
-            # The shorter needles that it begins with are there as well.
-            for end in range(1, len(longest) + 1):
-                found |= self._words.get(longest[:end], 0)
+        marked, found = f"{EDGE}{word}{EDGE}", 0
+        for place in range(len(word)):
+            alike = self._words.get(marked[place : place + _KEY])
+            if alike is not None:
+                for needle, mask in alike.items():
+                    if marked.startswith(needle, place):
+                        found |= mask
+        for needle, mask in (self._short_ascii if word.isascii() else self._short).items():
+            if needle in marked:
+                found |= mask
         if len(word) <= _MEMO_WORD:
             if len(self._memo) >= _MEMO:
                 self._memo.clear()
@@ -106,16 +118,6 @@ def _words(text: str) -> set[str]:
     return set(_WORD.findall(folded(text)))
 
 
-def _either(needles: Iterable[str]) -> str:
-    """A pattern for the longest of some needles that begins at one place: a tree, so that each letter is read once."""
-    tails: dict[str, list[str]] = {}
-    for needle in needles:
-        tails.setdefault(needle[:1], []).append(needle[1:])
-    ends = tails.pop("", None) is not None
-    branches = "|".join(re.escape(first) + _either(tail) for first, tail in sorted(tails.items()))
-    return f"(?:{branches}){'?' if ends else ''}" if branches else ""
-
-
 _TABLE = _Table()
 
 
@@ -127,9 +129,9 @@ def watched(pattern: str, flags: int = 0) -> Watched:
     return Watched(regex, _TABLE.add(regex))
 
 
-def any_possible(there: Mask, patterns: Iterable[Watched]) -> bool:
-    """Whether one of the patterns might match in a text that has so much of the needles."""
-    return any(there & pattern.bits == pattern.bits for pattern in patterns)
+def together(*patterns: Watched) -> Mask:
+    """The bits that are there in a text in which all of the patterns match."""
+    return reduce(or_, (pattern.bits for pattern in patterns))
 
 
 def seen(text: str) -> Mask:
@@ -137,5 +139,5 @@ def seen(text: str) -> Mask:
     return _seen_short(text) if len(text) <= _SHORT else _seen_long(text)
 
 
-_seen_short = lru_cache(maxsize=4096)(_TABLE.seen)
+_seen_short = lru_cache(maxsize=1024)(_TABLE.seen)
 _seen_long = lru_cache(maxsize=8)(_TABLE.seen)
