@@ -142,13 +142,13 @@ CONCEPTS: dict[str, Watched] = {
         (?:card|credit\scard)\s(?:number|details)|connection\sstring|all\s(?:api\s)?keys|
         whose\snames?\scontains?\skey""",
         r"""密[钥鑰碼码]|私[钥鑰]|口令|凭[证據据]|助记词|环境变量|秘密鍵|パスワード|認証情報|環境変数|비밀번호|개인\s?키|비밀\s?키|환경\s?변수|자격\s?증명|
-        privat\w+\sschlüssel|passw[oö]rt\w*|umgebungsvariable\w*|zugangsdaten|clés?\s(?:privée|api|secrète)\w*|
+        privat\w{1,24}\sschlüssel|passw[oö]rt\w*|umgebungsvariable\w*|zugangsdaten|clés?\s(?:privée|api|secrète)\w*|
         mots?\sde\spasse|identifiants|
         variables?\sd['’]environnement|claves?\s(?:privada|api|secreta)\w*|contraseñas?|credenciales|
         variables\sde\sentorno|senhas?|
-        chaves?\s(?:privada|api)\w*|credenciais|chiav[ei]\sprivat\w|password\sdell|парол\w+|закрыт\w+\sключ\w*|
-        приватн\w+\sключ\w*|учётн\w+\sданн\w+|
-        переменн\w+\sокружен\w+|كلمات?\sالمرور|المفاتيح|पासवर्ड""",
+        chaves?\s(?:privada|api)\w*|credenciais|chiav[ei]\sprivat\w|password\sdell|парол\w+|закрыт\w{1,24}\sключ\w*|
+        приватн\w{1,24}\sключ\w*|учётн\w{1,24}\sданн\w+|
+        переменн\w{1,24}\sокружен\w+|كلمات?\sالمرور|المفاتيح|पासवर्ड""",
     ),
     "context": watched(
         r"""(?<!\w)(?:
@@ -309,7 +309,7 @@ CONCEPTS: dict[str, Watched] = {
         \b(?:restrictions?|rules?|instructions?|guidance)\s(?:above|before\sthis|so\sfar)\b|
         系统规则|系统提示|之前的.{0,6}(?:规则|指令|提示)|以前の指示|이전\s지시|deine\w*\s(?:bisherigen?\s)?(?:vorgaben|regeln|anweisungen)|
         (?:reglas|instrucciones)\sque\ste\sdieron|tus\s(?:reglas|instrucciones)|tes\s(?:consignes|instructions)|
-        tuas\s(?:regras|instruções)|твои\s(?:инструкции|правила)|прежни\w+\s(?:инструкции|правила)""",
+        tuas\s(?:regras|instruções)|твои\s(?:инструкции|правила)|прежни\w{1,24}\s(?:инструкции|правила)""",
         re.X,
     ),
     "kept_unaware": watched(
@@ -347,7 +347,7 @@ CONCEPTS: dict[str, Watched] = {
         r"""schick\w*|sende\w*|envía\w*|envoi\w*|отправ\w+|发送|送信|보내""",
     ),
     "outside": watched(
-        r"https?://|[\w.+-]+@[\w-]+\.[\w.-]+|\b[\w-]+\.(?:example|xyz|top|site|click|io|dev|app|net|com|org)\b|\bthis\sserver\b|\bour\s(?:server|archive|partner)"
+        r"https?://|[\w.+-]@[\w-]+\.[\w.-]|\w-*\.(?:example|xyz|top|site|click|io|dev|app|net|com|org)\b|\bthis\sserver\b|\bour\s(?:server|archive|partner)"
     ),
     "no_matter": watched(
         r"""\bno\smatter\s(?:what|which|how)|\bwhat(?:so)?ever\s(?:the\s)?(?:task|question|topic|goal|request|user|happens|is\sasked|was\sasked)|
@@ -387,7 +387,7 @@ CONCEPTS: dict[str, Watched] = {
         re.X | re.I,
     ),
     "url": watched(
-        r"https?://|\bwww\.|\bngrok|\bwebhook|requestbin|\b[\w-]+\.(?:example|xyz|top|ngrok-free\.app|site|click)\b"
+        r"https?://|\bwww\.|\bngrok|\bwebhook|requestbin|\w-*\.(?:example|xyz|top|ngrok-free\.app|site|click)\b"
     ),
     "catcher": watched(
         r"webhook\.site|requestbin|request\.bin|pipedream\.net|ngrok|interact\.sh|oast\.|burpcollab|discord(?:app)?\.com/api/webhooks|"
@@ -396,7 +396,6 @@ CONCEPTS: dict[str, Watched] = {
     "mail_copy": watched(
         r"(?<!\w)(?:bcc|blind copy|hidden copy|copie cachée|скрыт\w+ копи\w+|copia oculta|blindkopie|密送)(?!\w)"
     ),
-    "address": watched(r"[\w.+-]+@[\w-]+\.[\w.-]+|\+\d{8,}|#[\w-]{3,}"),
 }
 
 

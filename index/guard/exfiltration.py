@@ -14,10 +14,10 @@ from toolscout.index.guard.texts import MAX_PIECE, Piece
 from toolscout.index.guard.watch import Mask, Watched, seen, together, watched
 
 _CONTEXT_NAME = watched(
-    r"""^_*(?:full|whole|entire|complete|raw|all)?_*(?:chat|conversation|dialog(?:ue)?|session)_?(?:history|
+    r"""^_*+(?:(?:full|whole|entire|complete|raw|all)_*+)?(?:chat|conversation|dialog(?:ue)?|session)_?(?:history|
     transcript|log|messages)_*$|
-    ^_*(?:full_)?(?:conversation|transcript)_*$|^_*(?:system|initial|original|hidden)_?(?:prompt|instructions)_*$|
-    ^_*(?:chain_of_thought|reasoning_trace|model_memory|user_memory|llm_context|available_tools|tool_list)_*$""",
+    ^_*+(?:full_)?(?:conversation|transcript)_*$|^_*+(?:system|initial|original|hidden)_?(?:prompt|instructions)_*$|
+    ^_*+(?:chain_of_thought|reasoning_trace|model_memory|user_memory|llm_context|available_tools|tool_list)_*$""",
     re.I | re.X,
 )
 _WHOLE_CONTEXT = watched(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from toolscout.index.guard.cross_references import Siblings, cross_references, reaches_out
 from toolscout.index.guard.exfiltration import asks, parameters
-from toolscout.index.guard.finding import Finding, Severity
+from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.hidden_text import encoded_text, hidden_text, may_hide
 from toolscout.index.guard.lookalikes import claims, server_names, tool_names
 from toolscout.index.guard.rules import instructions
@@ -101,9 +101,13 @@ def _findings(piece: Piece, said: _Reading, own: Siblings, identity: str, *, stu
 
 
 def _read(kind: str, whole: str) -> _Reading:
+    if kind == "unread":
+        return _Reading(0, (Finding("too_long", Severity.WARN, "", quoted(whole), "not all of it was read"),))
     piece = Piece("", kind, whole[:MAX_PIECE])
     there = seen(piece.text)
     found = list(hidden_text(piece)) if may_hide(piece.text) else []
+    if len(whole) > MAX_PIECE and kind in ("name", "key", "value"):  # of longer prose `stuffing` says it
+        found.append(Finding("too_long", Severity.WARN, "", quoted(whole, 0, 60), "not all of it was read"))
     if may_encode(piece.text):
         for finding, said in encoded_text(piece):
             found.append(finding)

@@ -11,6 +11,11 @@ MAX_PIECE = 60_000
 """Characters read of one piece; what stands behind them is a finding by itself (`stuffing.too_long`)."""
 
 MAX_PIECES = 4_000
+"""Pieces read of one tool's schemas."""
+
+MAX_TOOL = 240_000
+"""Characters read of one tool, seven times what the longest of 31,000 real ones has."""
+
 _MAX_LEVELS = 60
 
 _PROSE = frozenset({"description", "title", "$comment", "summary", "label", "message"})
@@ -19,7 +24,8 @@ _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "
 
 
 class Piece(NamedTuple):
-    """One text. ``kind`` is name, prose, parameter (prose of one parameter), key (a property's name) or value.
+    """One text. ``kind`` is name, prose, parameter (prose of one parameter), key (a property's name) or value; or it is
+    unread, and the text says which part of the tool was not read.
 
     ``parameter`` is the name of the property that it belongs to, if any.
     """
@@ -31,7 +37,18 @@ class Piece(NamedTuple):
 
 
 def tool_pieces(tool: Tool) -> Iterator[Piece]:
-    """The pieces of a tool, what matters most first; at most ``MAX_PIECES``."""
+    """The pieces of a tool, what matters most first. What is beyond the limits is not left out in silence: an unread
+    piece says so."""
+    room = MAX_TOOL
+    for piece in _tool_pieces(tool):
+        room -= len(piece.text)
+        if room < 0:
+            yield Piece(piece.where, "unread", f"a tool of more than {MAX_TOOL:,} characters")
+            return
+        yield piece
+
+
+def _tool_pieces(tool: Tool) -> Iterator[Piece]:
     yield Piece("name", "name", tool.name)
     if tool.title:
         yield Piece("title", "prose", tool.title)
@@ -42,7 +59,7 @@ def tool_pieces(tool: Tool) -> Iterator[Piece]:
         _schema(pieces, value, root, "", 0)
     yield from pieces[:MAX_PIECES]
     if len(pieces) > MAX_PIECES:
-        return
+        yield Piece(pieces[MAX_PIECES].where, "unread", f"schemas of more than {MAX_PIECES:,} texts")
     for key, value in (tool.annotations or {}).items():
         if isinstance(value, str) and value:
             yield Piece(f"annotations.{key}", "prose", value)
@@ -57,7 +74,10 @@ def server_pieces(server: Server) -> Iterator[Piece]:
 
 
 def _schema(pieces: list[Piece], value: Any, where: str, parameter: str, level: int) -> None:
-    if level > _MAX_LEVELS or len(pieces) > MAX_PIECES:
+    if len(pieces) > MAX_PIECES or not isinstance(value, dict | list):
+        return
+    if level > _MAX_LEVELS:
+        pieces.append(Piece(where, "unread", f"a schema of more than {_MAX_LEVELS} levels"))
         return
     if isinstance(value, list):
         for number, one in enumerate(value):
@@ -87,7 +107,9 @@ def _values(pieces: list[Piece], value: Any, where: str, parameter: str, level: 
     if isinstance(value, str):
         if len(value) > 3:
             pieces.append(Piece(where, "value", value, parameter))
-    elif level <= _MAX_LEVELS and len(pieces) <= MAX_PIECES and isinstance(value, dict | list):
+    elif level > _MAX_LEVELS and isinstance(value, dict | list):
+        pieces.append(Piece(where, "unread", f"a value of more than {_MAX_LEVELS} levels"))
+    elif len(pieces) <= MAX_PIECES and isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, inner in items:
             if isinstance(inner, str | dict | list):
