@@ -38,7 +38,7 @@ def tool(description: str = "", schema: dict[str, Any] | None = None) -> Tool:
 @pytest.mark.parametrize(
     ("pattern", "first", "second"),
     [
-        (r"\bsend\s(?:mail|letters?)\b", {f"{EDGE}send"}, {f"{EDGE}mail{EDGE}", f"{EDGE}letter"}),
+        (r"\bsend\s(?:mail|letters?)\b", {f"{EDGE}send{EDGE}"}, {f"{EDGE}mail{EDGE}", f"{EDGE}letter"}),
         (r"(?:secret|token)s?\d*", {"secret", "token"}, {"secret", "token"}),
         (r"passw[oö]rt", {"passwort", "passwört"}, {"passwort", "passwört"}),
         (r"<\|[a-z]+", {"<|"}, {"<|"}),

@@ -121,9 +121,14 @@ def _word(letter: str) -> bool:
 
 
 def _is_edge(operation: str, argument: Any) -> bool:
-    """Whether a part says that a word ends or begins here: ``\\b`` beside a letter, ``(?<!\\w)`` or ``(?!\\w)``."""
+    """Whether no word goes on over a part: ``\\b`` beside a letter, ``(?<!\\w)``, ``(?!\\w)``, ``\\s`` or ``\\s+``."""
     if operation == "AT":
         return str(argument) == "AT_BOUNDARY"
+    if operation.endswith("_REPEAT") and argument[0] > 0 and len(argument[2]) == 1:
+        inside, inner = argument[2][0]
+        return str(inside) == "IN" and _is_edge("IN", inner)
+    if operation == "IN":
+        return [str(of) for _, of in argument] == ["CATEGORY_SPACE"]
     if operation != "ASSERT_NOT" or len(argument[1]) != 1:
         return False
     kind, inside = argument[1][0]
