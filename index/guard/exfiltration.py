@@ -134,7 +134,7 @@ def parameters(pieces: list[Piece], about: str) -> Iterator[Finding]:
         subject = subject or _Subject(about, list(described))
         text = " ".join(texts).strip()
         words = name.replace("_", " ").replace("-", " ").strip()
-        whole = f"{words}: {text}"[:2000]
+        whole = f"{words}: {text}"[:MAX_PIECE]
         if message := _context(name, text[:MAX_PIECE], subject) or _secret(name, whole, subject):
             yield Finding("exfiltration_parameter", Severity.WARN, wheres[name], quoted(whole), message)
 

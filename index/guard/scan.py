@@ -1,4 +1,4 @@
-"""The scanner: a tool and its server in, findings out. Deterministic, offline, well under a millisecond for most tools."""
+"""The scanner: a tool and its server in, findings out. Deterministic, offline, under a millisecond for most tools."""
 
 from __future__ import annotations
 
