@@ -46,7 +46,7 @@ def tool(description: str = "", schema: dict[str, Any] | None = None) -> Tool:
     ],
 )
 def test_needles_are_read_off_a_pattern(pattern: str, first: set[str], second: set[str]) -> None:
-    assert needles(re.compile(pattern)) == (first, second)
+    assert needles(re.compile(pattern)) == (frozenset(first), frozenset(second))
 
 
 @pytest.mark.parametrize("pattern", [r"\w+", r"a?", r"(?:word|\d+)", r"(?=word)"])
