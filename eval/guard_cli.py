@@ -29,7 +29,7 @@ def guard(
     """Scan poisoned and honest tools, report detection, false alarms and time; with --calls also ranking attacks."""
     from toolscout.eval.cli import _say, _settings, _show
     from toolscout.eval.guard import measure_guard, read_attacks
-    from toolscout.eval.report import write_json
+    from toolscout.files import write_json
 
     say = _say(quiet)
     poisoned = read_attacks(attacks)

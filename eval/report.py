@@ -20,8 +20,7 @@ from toolscout.eval.extra_tables import (
 from toolscout.eval.metrics import RANKING_KEYS
 from toolscout.eval.peers.report import NO_PLOT, abouts, failures, peers_table, write_plot
 from toolscout.eval.plots import NO_PLOTS, ablation_plot, refusal_plot
-from toolscout.files import replace_file
-from toolscout.files import write_json as write_json  # guard_cli takes it from here
+from toolscout.files import replace_file, write_json
 from toolscout.records import JsonObject
 
 if TYPE_CHECKING:
