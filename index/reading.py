@@ -139,10 +139,15 @@ def counts(connection: Connection) -> dict[str, Any]:
         found = connection.execute(select(column, func.count()).group_by(column).order_by(column))
         return {str(key): int(n) for key, n in found}
 
+    reviews = by(TOOL.c.review)
     return {
         "revision": revision(connection),
         "servers": {"total": total(SERVER), "by_state": by(SERVER.c.state)},
-        "tools": {"total": total(TOOL), "by_review": by(TOOL.c.review)},
+        "tools": {
+            "total": total(TOOL),
+            "by_review": reviews,
+            "waiting": sum(reviews.get(str(review), 0) for review in (Review.PENDING, Review.CHANGED)),
+        },
         "exemplars": {
             "total": total(EXEMPLAR),
             "tools": int(connection.execute(select(func.count(EXEMPLAR_TOOL.c.tool_id.distinct()))).scalar_one()),

@@ -134,7 +134,11 @@ def _catalogue(settings: Settings) -> Check:
     except ToolscoutError as error:
         return _failed("catalogue", error, "Put a good copy of the file back, or move it away and start anew.")
     numbers = ", ".join(f"{found[key]['total']:,} {key}" for key in ("servers", "tools"))
-    return Check("catalogue", "ok", numbers, seconds=time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    if held := found["tools"]["waiting"]:
+        said = f"{numbers}; {held:,} of the tools wait for review and are not found"
+        return Check("catalogue", "warn", said, "See: toolscout review", seconds)
+    return Check("catalogue", "ok", numbers, seconds=seconds)
 
 
 def _index(settings: Settings) -> Check:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
-from toolscout.records import Server, ServerState, Tool
+from toolscout.records import Review, Server, ServerState, Tool
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import ADVICE_FILTERED, compact_answer
@@ -141,7 +141,7 @@ class Engine:
             from toolscout.server.invoke import Invoker
 
             self._invoker = Invoker(
-                find_tool=self._tool, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
+                find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
                 settings=self.settings,
             )  # fmt: skip
         return self._invoker
@@ -284,12 +284,15 @@ class Engine:
         """``suggest_call`` of the contract, as its structured answer.
 
         Raises:
+            BadInput: no task.
             NotFound: a tool id that is not in the index.
             ModelError: the configured model cannot be reached or answered nonsense.
         """
         from toolscout.server.caller import Candidate
 
         started = time.perf_counter()
+        if not task.strip():
+            raise BadInput("suggest_call needs a task.", "Say in plain words what you want to do.")
         if tool_ids:
             candidates = [Candidate(tool=await self._known(tool_id), score=1.0, exemplars=[]) for tool_id in tool_ids]
         else:
@@ -510,6 +513,13 @@ class Engine:
 
     def _tool(self, tool_id: str) -> Tool | None:
         return self._index.get_tool(tool_id) if self._index is not None else None
+
+    def _tool_or_held(self, tool_id: str) -> Tool | None:
+        """The tool; also one that is kept out of the search by review, so that its call is refused for that reason."""
+        tool = self._tool(tool_id)
+        if tool is None and (kept := self.catalogue.get_tool(tool_id)) and kept.review is not Review.APPROVED:
+            return kept
+        return tool
 
     def _server(self, server_id: str) -> Server | None:
         server = self._index.get_server(server_id) if self._index is not None else None

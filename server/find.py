@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 StateOf = Callable[[Server | None, str], ServerState]
 
 ADVICE_NO_MATCH = (
-    "No tool here does this. Try once more with the operation in other words, or one operation at a time; "
-    "if that finds nothing, say so instead of forcing a tool."
+    "No tool here seems to do this. Try once more, in English and with the operation in other words, or one operation "
+    "at a time; if that finds nothing, say so instead of forcing a tool."
 )
 ADVICE_DOUBTFUL = (
     "Nothing here is a sure fit. Read the summaries: if none does the operation, say so instead of forcing a tool."
@@ -47,10 +47,11 @@ def compact_answer(
         shaped["advice"] = advice or ADVICE_NO_MATCH
     elif advice:
         shaped["advice"] = advice
-    elif answer.doubtful:
-        shaped["advice"] = ADVICE_DOUBTFUL
-    elif shaped["tools"] and shaped["tools"][0]["state"] in _ADVICE:
-        shaped["advice"] = _ADVICE[shaped["tools"][0]["state"]]
+    elif shaped["tools"]:
+        said = [ADVICE_DOUBTFUL] if answer.doubtful else []
+        said += [_ADVICE[state] for state in [shaped["tools"][0]["state"]] if state in _ADVICE]
+        if said:
+            shaped["advice"] = " ".join(said)
     return shaped
 
 

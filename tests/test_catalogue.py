@@ -403,7 +403,7 @@ def test_stats(catalogue: Catalogue) -> None:
     assert found == {
         "revision": catalogue.revision,
         "servers": {"total": 2, "by_state": {"needs_install": 1, "ready": 1}},
-        "tools": {"total": 2, "by_review": {"approved": 1, "blocked": 1}},
+        "tools": {"total": 2, "by_review": {"approved": 1, "blocked": 1}, "waiting": 0},
         "exemplars": {"total": 1, "tools": 1},
         "trajectories": {"total": 0},
         "vectors": {"total": 0, "by_encoder": {}},

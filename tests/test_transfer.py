@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from toolscout.errors import BadInput, NotFound
 from toolscout.index import transfer
 from toolscout.index.catalogue import Catalogue
 from toolscout.index.transfer import BATCH, deduplicate, export_files, import_files
-from toolscout.records import Call, Review, Server, ServerState, Tool
+from toolscout.records import Call, Install, Review, Server, ServerState, Tool
 
 
 @pytest.fixture
@@ -334,3 +335,13 @@ def test_a_server_that_changed_since_the_scan_is_not_merged(catalogue: Catalogue
     assert catalogue.unite("a", ["b", "gone"]).removed == []
     assert catalogue.unite("gone", ["b"]).removed == []
     assert sum(1 for _ in catalogue.servers()) == 2
+
+
+def test_the_examples_of_the_documentation_are_what_they_say() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "DATA.md").read_text("utf-8")
+    server, tool, call = (json.loads(line) for line in re.findall(r"^```json\n(.*?)\n```", text, re.MULTILINE))
+    assert set(server) <= set(Server.model_fields) and set(server["install"]) <= set(Install.model_fields)
+    assert set(tool) <= set(Tool.model_fields) and set(call) <= set(Call.model_fields)
+    assert Tool.model_validate(tool).tool_id == f"{Server.model_validate(server).server_id}/{tool['name']}"
+    assert Call.model_validate(call).relevant_ids() == {tool["tool_id"]}
+    assert set(re.findall(r"`(\w+)`", text.partition("`state` is one of")[2].partition(".")[0])) == set(ServerState)

@@ -56,13 +56,15 @@ def import_catalogue(
         if index:
             with progress("Indexing") as tick:
                 await engine.reindex(counting(tick))
-        return report
+        return report, int(engine.catalogue.stats()["tools"]["waiting"])
 
-    report = with_engine(work, settings=_no_starter())
+    report, held = with_engine(work, settings=_no_starter())
     if as_json:
-        emit(report.to_dict())
+        emit({**report.to_dict(), "waiting_for_review": held})
         return
     say(_report_line(report.to_dict()))
+    if held:
+        say(f"Held back for review, and not found until then: {held:,}. See: toolscout review")
     for line in report.bad:
         note(f"skipped: {line}")
 

@@ -163,8 +163,6 @@ async def _exit_code(engine: Engine, result: Any, tool_id: str, arguments: Any) 
     """Whose fault an error result is: an unknown or refused tool, wrong arguments, or the tool itself."""
     if not getattr(result, "is_error", False):
         return 0
-    if not engine.knows(tool_id):
-        return NotFound.exit_code
     if refusal := engine.invoker.refusal(tool_id):
         return refusal.exit_code
     from toolscout.validation import unwrap_envelope, validate
