@@ -104,7 +104,8 @@ def _show_suggestion(answer: dict[str, Any]) -> None:
         step = f"{call['id']}: " if call.get("id") else ""
         state = "ready" if call["ready"] else "not ready"
         say(f"{step}toolscout invoke {_quoted(call['tool_id'])} {_quoted(arguments)}")
-        say(f"    {state}, confidence {call['confidence']:.2f}")
+        unsure = "; the model is unsure: read tool and arguments first" if call["confidence"] < _UNSURE else ""
+        say(f"    {state}, confidence {call['confidence']:.2f}{unsure}")
         if call["missing"]:
             say(f"    missing: {', '.join(map(printable, call['missing']))}")
         if call.get("signature"):
@@ -198,6 +199,8 @@ def read_arguments(text: str) -> dict[str, Any] | str:
         raise BadInput("Arguments must be a JSON object.", _EXAMPLE)
     return value
 
+
+_UNSURE = 0.3
 
 _EXAMPLE = """For example: toolscout invoke time/get_current_time '{"timezone": "Asia/Tokyo"}'"""
 
