@@ -174,7 +174,7 @@ def test_a_line_cut_off_by_a_crash_is_dropped(tmp_path: Path) -> None:
     ("more", "words"),
     [
         (["--group", "4"], "--group needs --rl"),
-        (["--adapter", "a"], "--adapter needs --rl"),
+        (["--adapter", "a", "--rank", "8"], "keeps its rank"),
         (["--rl", "--adapter", "a"], "--rl needs"),
         (["--rl", "--adapter", "a", "--tools", "t", "--rank", "8"], "--rank cannot be used with --rl"),
         (["--rl", "--adapter", "a", "--tools", "t", "--weights", "right_tool"], "gives no weights"),
