@@ -110,13 +110,17 @@ def said(text: str, prompt: int = 100, completion: int = 20) -> Reply:
 
 
 class Endpoint(ChatEndpoint):
-    """Answers well unless told otherwise, after ``pause`` seconds."""
+    """Answers well unless told otherwise, after ``pause`` seconds. Its first requests wait until ``company`` of them
+    are there, 20 seconds at most: whether several are asked at once is not left to the machine's speed."""
 
-    def __init__(self, reply: Callable[[Body], Reply] = lambda body: said(well(body)), pause: float = 0.0) -> None:
+    def __init__(
+        self, reply: Callable[[Body], Reply] = lambda body: said(well(body)), pause: float = 0.0, company: int = 1
+    ) -> None:
         self.pause = pause
+        self.company = company
         self.most_at_once = 0
         self._now = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         super().__init__(reply)
 
     def answer(self, body: Body, headers: dict[str, str]) -> Reply:
@@ -124,6 +128,8 @@ class Endpoint(ChatEndpoint):
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
             self.asked.append(body)
+            self._lock.notify_all()
+            self._lock.wait_for(lambda: self.most_at_once >= self.company, timeout=20)
         time.sleep(self.pause)
         try:
             return self.reply(body)
