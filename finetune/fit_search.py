@@ -297,11 +297,15 @@ def fit(
 
     rng = np.random.default_rng(0)
 
-    def shapes_of(some: Sequence[Case]) -> list[tuple[dict[str, float], bool]]:
-        return [(index.rank(c.ask, None, 10).shape, bool(len(c.relevant))) for c in some]
+    def asked_of(some: Sequence[Case]) -> list[Asked]:
+        ranked = [(c, index.rank(c.ask, None, 10)) for c in some]
+        return [Asked(c.call, r.shape, bool(len(c.relevant)), _is_hit(r, c.relevant)) for c, r in ranked]
 
-    short = terse(index, answerable)
-    shapes = shapes_of([*cases, *short])
+    def shapes_of(some: Sequence[Asked]) -> list[tuple[dict[str, float], bool]]:
+        return [(a.shape, a.answerable) for a in some]
+
+    learnt, short = asked_of(cases), terse(index, answerable)
+    shapes = shapes_of([*learnt, *asked_of(short)])
     small = [pair for c in [*answerable, *short] for pair in small_pools(index, c, rng)]
     knows_nothing = any(shape["nothing"] for shape, _ in shapes)
     whole = [(shape, label) for shape, label in shapes if label or not knows_nothing]
@@ -309,7 +313,7 @@ def fit(
     shape_weights, bias = fit_abstention(*_table(whole + small, fusion.SHAPE), balance)
     # Where the pool lacks the tool, the request is still one for a tool.
     meant = shapes + [(shape, True) for shape, label in small if label]
-    meant += [(shape, True) for shape, _ in shapes_of(read_cases(index, alike))]
+    meant += [(shape, True) for shape, _ in shapes_of(asked_of(read_cases(index, alike)))]
     kind_weights, kind_bias = fit_abstention(*_table(meant, fusion.KIND), _balanced(meant), fusion.KIND)
 
     def named(names: Sequence[str], values: Floats) -> dict[str, float]:
@@ -324,15 +328,10 @@ def fit(
         fitted=fitted,
     )
 
-    def asked_of(some: Sequence[Case]) -> list[Asked]:
-        ranked = [(c, index.rank(c.ask, None, 10)) for c in some]
-        return [Asked(c.call, r.shape, bool(len(c.relevant)), _is_hit(r, c.relevant)) for c, r in ranked]
-
     def chances_of(some: Sequence[Asked], params: fusion.SearchParams) -> Floats:
         return np.array([fusion.probability(a.shape, params) for a in some], dtype=np.float64)
 
     # Before anything is chosen, so that limits are probabilities that mean something.
-    learnt = asked_of(cases)
     day = installed(index, everyday, installations or {})
     calibration: dict[str, float] = {}
     for prefix, some in (("", learnt), ("small_", day)):
@@ -348,15 +347,15 @@ def fit(
     chosen = cases if choose is learn else read_cases(index, choose)
     wanted = [c for c in chosen if len(c.relevant)]
     chosen_asked = asked_of(chosen)
-    chosen_shapes = [(a.shape, a.answerable) for a in chosen_asked]
-    chosen_short = shapes_of(terse(index, wanted))
+    chosen_shapes = shapes_of(chosen_asked)
+    chosen_short = shapes_of(asked_of(terse(index, wanted)))
     chance, label = chances(chosen_shapes)
     threshold = float(np.quantile(chance[label], false_refusals, method="lower"))
     if not label.all():
         # No higher than the offers ask for: who asks more tersely than the file does is refused first.
         threshold = min(threshold, float(np.quantile(chance[~label], 1 - false_offers, method="higher")))
 
-    few = [(a.shape, a.answerable) for a in day] or small
+    few = shapes_of(day) or small
     chance_few, label_few = chances(few)
     small_threshold = float(np.quantile(chance_few[label_few], small_refusals, method="lower"))
     if not day:

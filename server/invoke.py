@@ -73,9 +73,10 @@ class Invoker:
         """As :meth:`invoke`, with the result in wire form: what the upstream sent is not parsed and made anew."""
         try:
             tool = self._tool(tool_id)
-            sent = unwrap_envelope(tool_id, arguments, tool.input_schema)
             server = self._server_of(tool.server_id)
+            # Before the arguments are looked at: what is said of those shows the tool's own words.
             self._check_state(tool, server)
+            sent = unwrap_envelope(tool_id, arguments, tool.input_schema)
             if problems := validate(sent, tool.input_schema, key=tool.fingerprint or None):
                 return _error(explain(problems, tool))
             timeout = _seconds(timeout_s)

@@ -28,8 +28,9 @@ _SKIPPED = frozenset({"image", "media", "font", "websocket", "eventsource", "man
 _ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _HUMANS_ONLY = ("verify you are human", "checking your browser", "enable javascript and cookies to continue")
 _SETTLE = 6.0
-_LONGEST_DELAY = 60.0
 """Most seconds for a page to come to rest."""
+_LONGEST_DELAY = 60.0
+"""Most seconds between two pages that a site's robots.txt is granted."""
 
 
 class Browser:
