@@ -49,7 +49,8 @@ def compact_answer(
         shaped["advice"] = advice
     elif shaped["tools"]:
         said = [ADVICE_DOUBTFUL] if answer.doubtful else []
-        said += [_ADVICE[state] for state in [shaped["tools"][0]["state"]] if state in _ADVICE]
+        if (state := shaped["tools"][0]["state"]) in _ADVICE:
+            said.append(_ADVICE[state])
         if said:
             shaped["advice"] = " ".join(said)
     return shaped

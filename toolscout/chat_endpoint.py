@@ -1,4 +1,4 @@
-"""An OpenAI-compatible chat endpoint's address and answers, read alike by all of the rooms' clients."""
+"""An OpenAI-compatible chat endpoint's address and answers, read alike by server, synthesis and web agent."""
 
 from __future__ import annotations
 

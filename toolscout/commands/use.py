@@ -104,8 +104,9 @@ def _show_suggestion(answer: dict[str, Any]) -> None:
         step = f"{call['id']}: " if call.get("id") else ""
         state = "ready" if call["ready"] else "not ready"
         say(f"{step}toolscout invoke {_quoted(call['tool_id'])} {_quoted(arguments)}")
-        unsure = "; the model is unsure: read tool and arguments first" if call["confidence"] < _UNSURE else ""
-        say(f"    {state}, confidence {call['confidence']:.2f}{unsure}")
+        unsure = answer.get("model") and call["confidence"] < _UNSURE
+        warning = "; the model is unsure: read tool and arguments first" if unsure else ""
+        say(f"    {state}, confidence {call['confidence']:.2f}{warning}")
         if call["missing"]:
             say(f"    missing: {', '.join(map(printable, call['missing']))}")
         if call.get("signature"):
@@ -201,6 +202,7 @@ def read_arguments(text: str) -> dict[str, Any] | str:
 
 
 _UNSURE = 0.3
+"""Confidence of a suggestion under which people are told to look twice."""
 
 _EXAMPLE = """For example: toolscout invoke time/get_current_time '{"timezone": "Asia/Tokyo"}'"""
 
