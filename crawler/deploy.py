@@ -6,18 +6,19 @@ import asyncio
 import re
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from toolscout.crawler import dummies
 from toolscout.crawler.classify import by_metadata
-from toolscout.crawler.failures import DeployError, Failure, Verdict, classify
+from toolscout.crawler.failures import DeployError, Failure, Verdict, classify, speaks_http
 from toolscout.crawler.install.base import Entry, Installed, Installer, own_folder
 from toolscout.crawler.limits import Limits
 from toolscout.crawler.listing import Gone, Listing, read_listing
-from toolscout.crawler.process import start
+from toolscout.crawler.process import Running, kill_all, naming, start
 from toolscout.crawler.sandbox import Job, Sandbox
 
 Published = Callable[[str], Awaitable[str | None]]
@@ -39,6 +40,9 @@ _STDIO: tuple[tuple[tuple[str, ...], Mapping[str, str]], ...] = (
     (("stdio",), {}),
 )
 """How servers that speak HTTP are told to speak stdio."""
+_HTTP_GRACE = 4.0
+"""Seconds that a server which says it listens on a port gets to answer on stdio all the same."""
+_LOOK_EVERY = 0.5
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Start:
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Variables whose value is meant as it is (``MCP_TRANSPORT=stdio``)."""
     copied: tuple[Path, ...] = ()
+    guessed: frozenset[str] = frozenset()
+    """Variables that its code reads and that it never asked for."""
 
 
 @dataclass
@@ -70,6 +76,17 @@ class Outcome:
     starts: int = 0
     peak: int = 0
     """Most private memory of a start, in bytes."""
+
+
+@dataclass
+class _Tried:
+    """What has been tried with one command."""
+
+    switches: list[tuple[tuple[str, ...], Mapping[str, str]]] = field(default_factory=lambda: list(_STDIO))
+    scanned: bool = False
+    subcommand: bool = False
+    arguments: bool = False
+    runtime: bool = False
 
 
 @dataclass
@@ -125,6 +142,10 @@ class Deployer:
             self._discard(folder)
         return outcome
 
+    def end_strays(self) -> None:
+        """Kill what an earlier run, itself killed, left running. Nothing else may be at work in this folder."""
+        kill_all(0, naming(self.work / "installs"))
+
     async def tidy(self) -> None:
         """Wait until all that was thrown away is gone, and remove what an earlier run left."""
         for folder in ("installs", "trash"):
@@ -161,7 +182,7 @@ class Deployer:
         if not installed.entries:
             verdict, reason = by_metadata(installed.metadata, has_entry=False)
             raise DeployError(Failure.NO_ENTRY_POINT, str(verdict), reason)
-        if await self._try_entries(outcome, installed, args, slot):
+        if await self._try_entries(outcome, installer, installed, args, slot):
             return
         found = outcome.verdict
         dated = installer.registry == "pypi" and found is not None and found.failure is Failure.CRASHED
@@ -177,7 +198,7 @@ class Deployer:
         except DeployError:
             return
         if pinned.entries:
-            await self._try_entries(outcome, pinned, args, slot)
+            await self._try_entries(outcome, installer, pinned, args, slot)
 
     async def _install(
         self,
@@ -198,13 +219,15 @@ class Deployer:
             outcome.install_seconds += time.monotonic() - began
         return outcome.installed
 
-    async def _try_entries(self, outcome: Outcome, installed: Installed, args: _Arguments, slot: int) -> bool:
+    async def _try_entries(
+        self, outcome: Outcome, installer: Installer, installed: Installed, args: _Arguments, slot: int
+    ) -> bool:
         """Try the commands of an installation, best first; whether one listed tools."""
         began = time.monotonic()
         worst: Verdict | None = None
         try:
             for entry in installed.entries[:_ENTRIES]:
-                if await self._try_entry(outcome, installed, Start(entry, *args), slot):
+                if await self._try_entry(outcome, installer, installed, Start(entry, *args), slot):
                     return True
                 if worst is None or _telling(outcome.verdict) > _telling(worst):
                     worst = outcome.verdict
@@ -213,11 +236,12 @@ class Deployer:
         outcome.verdict = worst
         return False
 
-    async def _try_entry(self, outcome: Outcome, installed: Installed, first: Start, slot: int) -> bool:
+    async def _try_entry(
+        self, outcome: Outcome, installer: Installer, installed: Installed, first: Start, slot: int
+    ) -> bool:
         """Start one command again and again, each time with what the last failure asked for."""
         current = first
-        switches = list(_STDIO)
-        scanned = guessed = False
+        tried = _Tried()
         best: Verdict | None = None
         for _ in range(_ROUNDS):
             verdict, text = await self._once(outcome, installed, current, slot)
@@ -225,34 +249,67 @@ class Deployer:
                 return True
             if best is None or _telling(verdict) >= _telling(best):
                 best = verdict
-            following: Start | None = None
-            if verdict.cause == "writes_beside_itself" and not current.copied and installed.own:
-                following = replace(current, copied=_outermost(installed.own))
-            elif verdict.cause == "http_only" and switches:
-                args, env = switches.pop(0)
-                following = replace(current, args=(*first.args, *args), shown=(*first.shown, *args), fixed=env)
-            elif verdict.failure is Failure.NEEDS_KEY or (verdict.failure is Failure.EMPTY and not scanned):
-                wanted = dummies.reformed(text, current.env) if verdict.failure is Failure.NEEDS_KEY else {}
-                names = dummies.asked_for(text, current.env) if verdict.failure is Failure.NEEDS_KEY else []
-                if not wanted and not names and not scanned:
-                    scanned = True
-                    names = await asyncio.to_thread(dummies.in_source, installed.own, current.env)
-                wanted |= {name: dummies.value_for(name) for name in names}
-                fewer = dummies.exclusive(text, current.env)
-                if fewer is not None:
-                    following = replace(current, env=fewer)
-                elif wanted:
-                    following = replace(current, env={**current.env, **wanted})
-            elif verdict.failure is Failure.NEEDS_ARGUMENTS and not guessed:
-                guessed = True
-                given, shown = dummies.arguments_for(text)
-                if given:
-                    following = replace(current, args=(*current.args, *given), shown=(*current.shown, *shown))
+            following = await self._next(installer, installed, first, current, verdict, text, tried)
             if following is None:
                 break
             current = following
         outcome.verdict = best
         return False
+
+    async def _next(
+        self,
+        installer: Installer,
+        installed: Installed,
+        first: Start,
+        current: Start,
+        verdict: Verdict,
+        text: str,
+        tried: _Tried,
+    ) -> Start | None:
+        """What a failure asks for, as the next start; None when it asks for nothing that can be given."""
+        if verdict.cause == "writes_beside_itself":
+            return replace(current, copied=_outermost(installed.own)) if not current.copied and installed.own else None
+        if verdict.cause == "http_only":
+            if not tried.switches:
+                return None
+            args, env = tried.switches.pop(0)
+            return replace(current, args=(*first.args, *args), shown=(*first.shown, *args), fixed=env)
+        if verdict.cause == "other_runtime":
+            other = None if tried.runtime else installer.other_runtime(current.entry, text)
+            tried.runtime = True
+            return replace(current, entry=other) if other else None
+        if verdict.failure is Failure.NEEDS_ARGUMENTS or verdict.cause == "prints_and_exits":
+            word = "" if tried.subcommand else dummies.subcommand(text)
+            tried.subcommand = True
+            if word:
+                return replace(current, args=(*first.args, word), shown=(*first.shown, word))
+            if verdict.failure is not Failure.NEEDS_ARGUMENTS or tried.arguments:
+                return None
+            tried.arguments = True
+            given, shown = dummies.arguments_for(text)
+            return replace(current, args=(*current.args, *given), shown=(*current.shown, *shown)) if given else None
+        # An end without a word is a missing variable as often as not.
+        unexplained = verdict.cause.startswith("status_") or verdict.cause == "exits"
+        if verdict.failure is Failure.NEEDS_KEY or unexplained:
+            return await self._with_variables(installed, current, text, tried)
+        if verdict.failure is Failure.EMPTY and not tried.scanned:
+            return await self._with_variables(installed, current, "", tried)
+        return None
+
+    async def _with_variables(self, installed: Installed, current: Start, text: str, tried: _Tried) -> Start | None:
+        wanted = dummies.reformed(text, current.env)
+        names = dummies.asked_for(text, current.env)
+        guessed: list[str] = []
+        if not wanted and not names and not tried.scanned:
+            tried.scanned = True
+            guessed = await asyncio.to_thread(dummies.in_source, installed.own, current.env)
+        fewer = dummies.exclusive(text, current.env)
+        if fewer is not None:
+            return replace(current, env=fewer)
+        wanted |= {name: dummies.value_for(name) for name in (*names, *guessed)}
+        if not wanted:
+            return None
+        return replace(current, env={**current.env, **wanted}, guessed=current.guessed.union(guessed).difference(names))
 
     async def _once(self, outcome: Outcome, installed: Installed, how: Start, slot: int) -> tuple[Verdict | None, str]:
         """One start; None and the outcome filled when tools were listed, else why not and all that was said."""
@@ -271,7 +328,7 @@ class Deployer:
         try:
             # What has been started before is in the file cache, and a server that waits for a key check waits for long.
             async with asyncio.timeout(self.limits.seconds * (1.0 if outcome.starts == 1 else _AGAIN)):
-                listing = await read_listing(running)
+                listing = await _unless_http(read_listing(running), running)
         except TimeoutError:
             verdict = classify(running.stderr.text, _text(running.noise), None, running.broken)
         except Gone:
@@ -292,6 +349,24 @@ class Deployer:
             outcome.needs_key = bool(how.env)
             outcome.needs_arguments = how.args != how.shown
         return verdict, said
+
+
+async def _unless_http(talk: Coroutine[Any, Any, Listing], running: Running) -> Listing:
+    """The talk's result. TimeoutError some seconds after the server said that it listens on a port, where the talk is
+    not over by then: waiting for the whole time limit would cost most of what such servers take."""
+    talking = asyncio.ensure_future(talk)
+    left = _HTTP_GRACE
+    try:
+        while not talking.done():
+            await asyncio.wait([talking], timeout=_LOOK_EVERY)
+            if not running.answered and speaks_http(f"{running.stderr.text}\n{_text(running.noise)}"):
+                left -= _LOOK_EVERY
+                if left <= 0 and not talking.done():
+                    raise TimeoutError
+        return talking.result()
+    finally:
+        talking.cancel()
+        await asyncio.gather(talking, return_exceptions=True)
 
 
 def package_command(registry: str, package: str, version: str, how: Start) -> tuple[str, list[str]]:

@@ -187,6 +187,38 @@ def arguments_for(usage: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ((value,), (f"<{label}>",)) if label else ((), ())
 
 
+_SUBCOMMAND = re.compile(
+    r"^[ \t]+(?:[\w@/.-]+[ \t]+)?(mcp|serve|serve-mcp|mcp-serve|mcp-server|stdio|server|start|run|serve-stdio)"
+    r"(?:[ \t]+\[[^\]\n]*\])?(?:[ \t]{2,}|[ \t]*[:|–—-][ \t]|[ \t]*$)([^\n]*)",
+    re.M,
+)
+_CHOICES = re.compile(r"[{<(\[]((?:[\w-]+[|,] ?)+[\w-]+)[}>)\]]")
+_SUBCOMMANDS = (
+    "mcp",
+    "serve",
+    "stdio",
+    "mcp-server",
+    "serve-mcp",
+    "mcp-serve",
+    "serve-stdio",
+    "server",
+    "start",
+    "run",
+)
+
+
+def subcommand(usage: str) -> str:
+    """The subcommand of a usage text that starts the MCP server; empty where it lists none."""
+    listed = [(name, about) for name, about in _SUBCOMMAND.findall(usage)]
+    for name, about in listed:
+        if re.search(r"\bMCP\b|stdio", about, re.I):
+            return str(name)
+    names = {name for name, _ in listed}
+    for group in _CHOICES.findall(usage):
+        names.update(part.strip() for part in re.split(r"[|,]", group))
+    return next((name for name in _SUBCOMMANDS if name in names), "")
+
+
 def _argument(text: str) -> tuple[str, str]:
     for pattern, value, label in ARGUMENTS:
         if re.search(pattern, text, re.I):

@@ -19,6 +19,7 @@ class Failure(StrEnum):
     NOT_A_SERVER = "not_a_server"
     PROTOCOL = "protocol_error"
     EMPTY = "empty_list"
+    LOST = "lost"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ _RUNTIME = re.compile(
     r"(?:\brequires?|\bneeds?|unsupported|minimum|at least)[ :]{1,3}(?:\w+ ){0,3}(?:node(?:\.?js)?|bun|deno|python)\b"
     r"[^\n/]{0,30}\d|UNSUPPORTED_NODE|Bun is not defined|"
     r"Cannot find package 'bun:|Received protocol 'bun:|bun:sqlite|node:sqlite|Deno is not defined|"
-    r"ERR_UNKNOWN_BUILTIN_MODULE|"
+    r"ERR_UNKNOWN_BUILTIN_MODULE|Unknown file extension \"\.[mc]?tsx?\"|"
     r"env: ['‘]?(?:bun|deno|uv|uvx|python)['’]?: No such file|spawn (?:bun|deno|uv|uvx|docker|java|go) ENOENT",
     re.I,
 )
@@ -146,6 +147,11 @@ def classify(stderr: str, noise: str, returncode: int | None, broken: str | None
         cause = "prints_and_exits" if noise.strip() or _OTHER_PROGRAM.search(text) else "exits"
         return Verdict(Failure.NOT_A_SERVER, cause, shown)
     return Verdict(Failure.CRASHED, f"status_{returncode}", shown)
+
+
+def speaks_http(text: str) -> bool:
+    """Whether a server says that it listens on a port."""
+    return _HTTP.search(clean(text)) is not None
 
 
 def clean(text: str) -> str:

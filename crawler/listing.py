@@ -65,7 +65,7 @@ async def read_listing(running: Running) -> Listing:
     try:
         return await _list(peer)
     finally:
-        running.noise += bytes(peer.noise) + bytes(running.unfinished[:_NOISE_KEPT])
+        running.noise += running.unfinished[:_NOISE_KEPT]
         await peer.close()
 
 
@@ -146,7 +146,6 @@ class _Peer:
     """JSON-RPC over the pipes of one process."""
 
     def __init__(self, running: Running) -> None:
-        self.noise = bytearray()
         self.noise_lines = 0
         self._running = running
         self._next = 0
@@ -206,8 +205,8 @@ class _Peer:
         messages = [item for item in items if isinstance(item, dict) and "jsonrpc" in item]
         if not messages:
             self.noise_lines += 1
-            if len(self.noise) < _NOISE_KEPT:
-                self.noise += line[:1000] + b"\n"
+            if len(self._running.noise) < _NOISE_KEPT:
+                self._running.noise += line[:1000] + b"\n"
         return messages
 
     async def _take(self, message: JsonObject) -> None:
@@ -221,6 +220,7 @@ class _Peer:
             future = self._waiting.pop(int(number), None)  # an id that came back as text
         if future is None or future.done():
             return
+        self._running.answered = True
         if "error" in message:
             future.set_exception(RpcError(message["error"]))
         else:

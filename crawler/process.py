@@ -55,6 +55,8 @@ class Running:
         """The first of what it printed on stdout that was no JSON-RPC."""
         self.unfinished = bytearray()
         """The line of stdout that has no end yet: a prompt, as a rule."""
+        self.answered = False
+        """Whether it has answered a request."""
         self._process = process
         self._sandbox = sandbox
         self._job = job
@@ -197,6 +199,18 @@ def private_memory(pid: int) -> int:
         return max(int(fields[1]) - int(fields[2]), 0) * _PAGE
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def naming(folder: Path) -> list[int]:
+    """All processes whose command line names something in a folder: what an earlier crawl left running when it was
+    killed while a sandbox was setting itself up, before that could be tied to its parent's life."""
+    found = []
+    mark = f"{folder}/".encode()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and int(entry.name) != os.getpid() and mark in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
 
 
 def of_user(uid: int) -> list[int]:

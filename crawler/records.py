@@ -58,7 +58,12 @@ def _install(listed: Server, outcome: Outcome) -> Install:
     how, package = outcome.start, outcome.installed.metadata
     known = {variable.name: variable for variable in listed.install.env}
     env = list(listed.install.env)
-    env += [EnvVar(name=name, required=True, secret=dummies.is_secret(name)) for name in how.env if name not in known]
+    env += [
+        # Of what its code reads without ever having asked for it, the secrets are likeliest what it needs.
+        EnvVar(name=name, required=name not in how.guessed or dummies.is_secret(name), secret=dummies.is_secret(name))
+        for name in how.env
+        if name not in known
+    ]
     env += [EnvVar(name=name, description=f"{name}={value}") for name, value in how.fixed.items() if name not in known]
     registry = listed.install.registry
     command, args = how.entry.name, list(how.shown)

@@ -202,21 +202,36 @@ class State:
 
     # --- deployments -------------------------------------------------------------------------------------------------
 
-    def todo(self, *, retry: Collection[str] = (), registries: Collection[str] | None = None) -> list[Todo]:
-        """What is to be deployed: what never was, and what has another marker since; the longest known first.
+    def todo(
+        self,
+        *,
+        retry: Collection[str] = (),
+        registries: Collection[str] | None = None,
+        sources: Collection[str] | None = None,
+    ) -> list[Todo]:
+        """What is to be deployed: what never was, and what has another marker since.
+
+        In an order of its own that no listing has a say in: wherever a crawl stops, what it has done is a fair sample.
 
         Args:
             retry: failure classes that are tried again.
             registries: only packages of these.
+            sources: only what one of these lists.
         """
         marks = ",".join("?" * len(retry))
         rows = self._db.execute(
             "SELECT e.* FROM entry e LEFT JOIN result r USING (server_id) WHERE e.gone IS NULL AND NOT e.stated "
             "AND e.package IS NOT NULL AND e.verdict IN ('server', 'unknown') AND (r.server_id IS NULL "
             f"OR (e.marker IS NOT NULL AND r.marker IS NOT e.marker) OR (NOT r.ok AND r.failure IN ({marks}))) "
-            "ORDER BY e.first_listed, e.rowid",
+            "ORDER BY e.server_id",
             tuple(retry),
-        )
+        ).fetchall()
+        listed = None
+        if sources is not None:
+            holes = ",".join("?" * len(sources))
+            found = self._db.execute(f"SELECT server_id FROM listed WHERE source IN ({holes})", tuple(sources))
+            listed = {row["server_id"] for row in found}
+        rows.sort(key=lambda row: zlib.crc32(row["server_id"].encode()))
         return [
             Todo(
                 Server.model_validate_json(row["record"]),
@@ -225,7 +240,7 @@ class State:
                 row["marker"],
             )
             for row in rows
-            if registries is None or row["registry"] in registries
+            if (registries is None or row["registry"] in registries) and (listed is None or row["server_id"] in listed)
         ]
 
     def put_outcome(self, todo: Todo, outcome: Outcome, run: int) -> int:

@@ -41,8 +41,8 @@ def deployer(work: Path, sandbox: Sandbox, limits: Limits = LIMITS) -> Deployer:
     return Deployer(sandbox, work, installers, limits)
 
 
-def processes_with(text: str) -> list[int]:
-    """Running processes whose command line holds a text."""
+def processes_with(text: str, program: str = "") -> list[int]:
+    """Running processes whose command line holds a text; only those whose program has this name."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -50,7 +50,7 @@ def processes_with(text: str) -> list[int]:
                 said = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
             except OSError:
                 continue
-            if text in said:
+            if text in said and (not program or Path(said.split(" ", 1)[0]).name == program):
                 found.append(int(entry.name))
     return found
 

@@ -21,8 +21,8 @@ from crawl_work import needs_node, needs_sandbox, processes_with, run_cli, work_
 
 from toolscout.crawler.classify import by_metadata, by_name
 from toolscout.crawler.crawl import Crawl
-from toolscout.crawler.deploy import Outcome, Start
-from toolscout.crawler.dummies import arguments_for, asked_for, in_source, reformed, value_for
+from toolscout.crawler.deploy import Deployer, Outcome, Start
+from toolscout.crawler.dummies import arguments_for, asked_for, in_source, reformed, subcommand, value_for
 from toolscout.crawler.export import entities, export_files, into_catalogue
 from toolscout.crawler.failures import Failure, Verdict, classify
 from toolscout.crawler.fetch import Fetcher, FetchError
@@ -34,6 +34,7 @@ from toolscout.crawler.sources import names as listed
 from toolscout.crawler.sources.base import Batch, Found, Source
 from toolscout.crawler.sources.clients import ClientSource, Configured, package_of
 from toolscout.crawler.sources.npm import NpmSource
+from toolscout.crawler.sources.packages import PackagesSource
 from toolscout.crawler.sources.pypi import PypiSource, published
 from toolscout.crawler.sources.registry import RegistrySource
 from toolscout.crawler.state import State, Todo
@@ -287,7 +288,7 @@ async def test_the_mcp_registry_in_pages_with_broken_entries_and_increments(tmp_
                 assert (second.listed, second.problems, second.error) == (1, 1, "")
                 assert registry.site.asked[-1].endswith("cursor=4"), "it went on where it had stopped"
                 todo = crawl.state.todo()
-                assert [t.server.server_id for t in todo] == [f"npm/@example/server-{n}" for n in (0, 1, 2, 5)]
+                assert sorted(t.server.server_id for t in todo) == [f"npm/@example/server-{n}" for n in (0, 1, 2, 5)]
                 assert todo[0].args == ("--mode", "stdio")
                 assert todo[0].server.install.args == ["--mode", "stdio", "<folder>"]
                 assert todo[0].server.install.env[0].secret
@@ -452,7 +453,7 @@ def put(crawl: Crawl, package: str, made: Outcome) -> None:
 
 
 def waiting(crawl: Crawl) -> list[str]:
-    return [str(t.server.install.package) for t in crawl.state.todo()]
+    return sorted(str(t.server.install.package) for t in crawl.state.todo())
 
 
 async def test_finished_work_is_not_repeated(crawl: Crawl) -> None:
@@ -461,10 +462,41 @@ async def test_finished_work_is_not_repeated(crawl: Crawl) -> None:
     put(crawl, "a-mcp", outcome("a-mcp", {"t": "One."}))
     put(crawl, "b-mcp", FAILED)
     assert waiting(crawl) == ["c-mcp"]
-    assert [t.server.install.package for t in crawl.state.todo(retry=["crashed"])] == ["b-mcp", "c-mcp"]
+    assert {t.server.install.package for t in crawl.state.todo(retry=["crashed"])} == {"b-mcp", "c-mcp"}
     put(crawl, "c-mcp", outcome("c-mcp", {"t": "Three."}))
     await relist(crawl, {"a-mcp": "1", "b-mcp": "2", "c-mcp": None, "d-mcp": "1"}, since="last")
     assert waiting(crawl) == ["b-mcp", "d-mcp"], "only what changed and what is new"
+
+
+async def test_what_waits_comes_in_an_order_of_its_own(crawl: Crawl) -> None:
+    packages = [f"{letter}-mcp" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    await relist(crawl, dict.fromkeys(packages, "1"))
+    order = [str(t.server.install.package) for t in crawl.state.todo()]
+    assert sorted(order) == packages and order != packages, "the first few would be no fair sample"
+    assert order == [str(t.server.install.package) for t in crawl.state.todo()], "a resumed crawl goes on in it"
+
+
+async def test_only_what_the_named_sources_list(crawl: Crawl) -> None:
+    await relist(crawl, {"a-mcp": "1", "b-mcp": "1"})
+    async with Fetcher(backoff=0.01) as fetcher:
+        await crawl.list_sources([PackagesSource([("npm", "c-mcp")])], fetcher)
+    assert waiting(crawl) == ["a-mcp", "b-mcp", "c-mcp"]
+    assert [t.server.install.package for t in crawl.state.todo(sources=["named"])] == ["c-mcp"]
+    assert crawl.state.todo(sources=["clients"]) == []
+
+
+def test_what_a_killed_crawl_left_running_is_ended(tmp_path: Path) -> None:
+    stray = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", f"{tmp_path}/installs/0/x"])
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", f"{tmp_path}-other/installs/0/x"])
+    try:
+        Deployer(Unconfined(), tmp_path, {}).end_strays()
+        assert stray.wait(5) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        stray.kill()
+        other.kill()
+        stray.wait()
+        other.wait()
 
 
 async def test_a_new_version_marks_what_changed_and_a_broken_one_takes_nothing(crawl: Crawl) -> None:
@@ -622,15 +654,15 @@ def test_a_killed_crawl_goes_on_without_repeating(packages: PackageServer, work:
     env = {**packages.environment(), "TOOLSCOUT_HOME": str(home)}
     for name in ("UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"):
         env[name] = ""
-    wanted = ["npm:weather-mcp", "npm:silent-mcp", "npm:modern-mcp"]
+    wanted = ["npm:several-commands-mcp", "npm:silent-mcp", "npm:modern-mcp"]
     options = ["--work", str(work), "--workers", "1", *(w for name in wanted for w in ("--package", name))]
     line = [sys.executable, "-m", "toolscout", "crawl", *options]
     first = subprocess.Popen(line, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120
-        while not processes_with("silent-mcp/index.js") and time.monotonic() < deadline:
+        while not processes_with("silent-mcp/index.js", program="node") and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert processes_with("silent-mcp/index.js")
+        assert processes_with("silent-mcp/index.js", program="node")
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()
@@ -638,7 +670,7 @@ def test_a_killed_crawl_goes_on_without_repeating(packages: PackageServer, work:
     while processes_with("silent-mcp/index.js") and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_with("silent-mcp/index.js") == [], "the sandbox outlived the crawl"
-    fetched = len([p for p in packages.asked if p.startswith("/tarball/weather-mcp")])
+    fetched = len([p for p in packages.asked if p.startswith("/tarball/several-commands-mcp")])
     out = work / "out"
     done = run_cli(
         "crawl", "--work", str(work), "--seconds", "5", "--export", str(out), "--report", str(out), "--json", env=env
@@ -647,9 +679,9 @@ def test_a_killed_crawl_goes_on_without_repeating(packages: PackageServer, work:
     told = json.loads(done.stdout)
     assert (told["deployed"]["done"], told["deployed"]["ok"]) == (2, 1)
     assert told["export"]["servers"] == 2
-    assert len([p for p in packages.asked if p.startswith("/tarball/weather-mcp")]) == fetched
+    assert len([p for p in packages.asked if p.startswith("/tarball/several-commands-mcp")]) == fetched
     assert {s.server_id for s in read_records(out / "servers.jsonl.gz", Server)} == {
-        "npm/weather-mcp",
+        "npm/several-commands-mcp",
         "npm/modern-mcp",
     }
     assert list((work / "installs").glob("*")) == [] and list((work / "trash").glob("*")) == []
@@ -678,3 +710,18 @@ def test_a_crawl_ends_in_the_catalogue_and_is_found(packages: PackageServer, wor
     first = json.loads(found.stdout)["tools"][0]
     assert first["tool_id"] == "npm/tides-mcp/high_tide"
     assert first["state"] == "needs_install"
+
+
+@pytest.mark.parametrize(
+    ("usage", "word"),
+    [
+        ("Commands:\n  install   Write a configuration\n  serve     Run the MCP server", "serve"),
+        ("Commands:\n  run <script>   Run a script\n  tool mcp       Speak MCP over stdio", "mcp"),
+        ("Usage: x {init,start,stop} ...", "start"),
+        ("Usage: x <login|mcp|logout>", "mcp"),
+        ("usage: x [-h] --path PATH\n  --path PATH  where to start", ""),
+        ("Error: run npm install first", ""),
+    ],
+)
+def test_the_subcommand_that_serves(usage: str, word: str) -> None:
+    assert subcommand(usage) == word

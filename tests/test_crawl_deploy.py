@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -135,6 +136,33 @@ async def test_http_unless_told_otherwise(packages: PackageServer, work: Path) -
     assert names(outcome) == ["geocode"]
     assert outcome.start is not None and outcome.start.args == ("--stdio",)
 
+    assert outcome.run_seconds < 15, "a server that says where it listens is not waited for"
+
+
+@needs_node
+async def test_a_server_that_is_a_subcommand(packages: PackageServer, work: Path) -> None:
+    outcome = await deploy(work, "npm:subcommand-mcp")
+    assert names(outcome) == ["list_deeds"]
+    assert outcome.start is not None and outcome.start.shown == ("serve",) and not outcome.needs_arguments
+
+
+@needs_node
+async def test_an_end_without_a_word(packages: PackageServer, work: Path) -> None:
+    outcome = await deploy(work, "npm:speechless-mcp")
+    assert names(outcome) == ["whisper"]
+    server = server_record(found("npm", "speechless-mcp").server, outcome, "2026-01-01T00:00:00Z")
+    assert server.state is ServerState.NEEDS_KEY
+    assert {v.name: v.required for v in server.install.env} == {"QUIET_SERVICE_TOKEN": True, "QUIET_VERBOSE": False}
+
+
+@needs_node
+async def test_typescript_for_another_runtime(packages: PackageServer, work: Path) -> None:
+    outcome = await deploy(work, "npm:typescript-mcp")
+    if shutil.which("bun") is None:
+        assert outcome.verdict is not None and outcome.verdict.cause == "other_runtime", outcome.verdict
+    else:
+        assert names(outcome) == ["typed"]
+
 
 @needs_node
 async def test_of_several_commands_the_server(packages: PackageServer, work: Path) -> None:
@@ -161,7 +189,7 @@ async def test_writing_beside_itself(packages: PackageServer, work: Path) -> Non
         ("native-mcp", "crashed", ["native_module"], "native.node"),
         ("bun-mcp", "crashed", ["other_runtime"], "bun:"),
         ("import-error-mcp", "crashed", ["import_error"], "a-package-that-it-forgot"),
-        ("workspace-mcp", "install", ["workspace_reference"], "workspace:"),
+        ("workspace-mcp", "install", ["workspace_reference"], "orkspace"),
         ("file-reference-mcp", "crashed", ["import_error"], "sibling"),
         ("missing-entry-mcp", "no_entry_point", ["missing_file"], "dist/index.js"),
         ("gone-dependency-mcp", "install", ["not_there"], "tiny-mcp"),

@@ -81,6 +81,10 @@ class Installer(ABC):
             DeployError: of class ``install``, with what the client said.
         """
 
+    def other_runtime(self, entry: Entry, said: str) -> Entry | None:
+        """The same command under another runtime that is here, where what it said calls for that one."""
+        return None
+
 
 @dataclass(frozen=True)
 class Shop:

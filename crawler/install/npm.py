@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from toolscout.crawler.install.base import (
 )
 from toolscout.crawler.sandbox import install_uid
 
+_FOR_BUN = re.compile(r"\bbun\b|Stripping types is currently unsupported|Unknown file extension \"\.[mc]?tsx?\"", re.I)
 _NAME = re.compile(r"(?:@[a-z0-9~_.-]+/)?[A-Za-z0-9~_.-]+")
 
 
@@ -70,6 +72,15 @@ class NpmInstaller(Installer):
             if _final(said):
                 break
         raise DeployError(Failure.INSTALL, _cause(said), said)
+
+    def other_runtime(self, entry: Entry, said: str) -> Entry | None:
+        """Bun, for what was written for it, and for TypeScript, which Node.js runs from no package."""
+        bun = shutil.which("bun")
+        if bun is None or not _FOR_BUN.search(said):
+            return None
+        binary = Path(bun).resolve()
+        seen = () if binary.is_relative_to("/usr") else (binary.parent,)
+        return replace(entry, argv=(str(binary), *entry.argv[1:]), readable=(*entry.readable, *seen))
 
     def _line(self, client: str, program: str, pin: str | None) -> list[str]:
         if client == "bun":

@@ -1,0 +1,4 @@
+#!/usr/bin/env bun
+import { serve, tool } from 'tiny-mcp'
+const name: string = 'typed'
+serve(name, [tool('typed')])
