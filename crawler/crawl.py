@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from toolscout.crawler.deploy import Deployer, Published
 from toolscout.crawler.fetch import Fetcher, FetchError
-from toolscout.crawler.install.base import Installer
-from toolscout.crawler.limits import Limits
-from toolscout.crawler.sandbox import Sandbox
+from toolscout.crawler.place import Place, Seat
 from toolscout.crawler.sources.base import Source
-from toolscout.crawler.sources.pypi import published
 from toolscout.crawler.state import State, Todo
+from toolscout.crawler.station import Order
 from toolscout.errors import NotAllowed, StorageError
-
-_CACHES = ("uv", "bun", "npm")
-_UNREACHABLE = frozenset({"other_host", "refused"})
-_MOST_UNREACHABLE = 20
-"""So many installations in a row that reach no registry, and the crawl stops: the fault is not the packages'."""
 
 
 @dataclass
@@ -136,164 +127,81 @@ class Crawl:
                 report.error = error.sentence()
         return reports
 
-    async def deploy(
-        self,
-        sandbox: Sandbox,
-        installers: Mapping[str, Installer],
-        fetcher: Fetcher,
-        options: DeployOptions | None = None,
-        tell: Tell | None = None,
-    ) -> Progress:
+    async def deploy(self, place: Place, options: DeployOptions | None = None, tell: Tell | None = None) -> Progress:
         """Deploy all that waits for it. Cancelling it kills what runs; whatever was finished is kept.
 
+        Args:
+            place: where deployments run, and how many at once.
+
         Raises:
+            NotAllowed: nothing can be deployed there.
             StorageError: the disk is full.
             FetchError: the registries cannot be reached.
         """
-        options = options or DeployOptions()
-        run = _Run(self, sandbox, installers, fetcher, options, tell)
-        return await run.go()
+        return await _Run(self, place, options or DeployOptions(), tell).go()
 
 
 @dataclass(frozen=True)
 class DeployOptions:
-    """How to deploy.
+    """What to deploy.
 
     Args:
-        workers: servers at once.
         limit: stop after so many; 0: all.
         minutes: stop after so long; 0: no limit.
         retry: failure classes that are tried again.
-        keep_free: GiB of disk that stay free: the caches are emptied, then the crawl stops.
+        sources: deploy only what one of these lists; None: all that waits.
     """
 
-    workers: int = 2
     limit: int = 0
     minutes: float = 0.0
     retry: Collection[str] = ()
-    keep_free: float = 5.0
-    limits: Limits = field(default_factory=Limits)
+    sources: Collection[str] | None = None
 
 
 class _Run:
     """One run of `Crawl.deploy`."""
 
-    def __init__(
-        self,
-        crawl: Crawl,
-        sandbox: Sandbox,
-        installers: Mapping[str, Installer],
-        fetcher: Fetcher,
-        options: DeployOptions,
-        tell: Tell | None,
-    ) -> None:
+    def __init__(self, crawl: Crawl, place: Place, options: DeployOptions, tell: Tell | None) -> None:
         self._state = crawl.state
-        self._work = crawl.work
-        self._deployer = Deployer(sandbox, crawl.work, installers, options.limits)
-        self._fetcher = fetcher
+        self._place = place
         self._options = options
         self._tell = tell
         self._progress = Progress()
         self._waiting: deque[Todo] = deque()
-        self._active = 0
-        self._quiet = asyncio.Condition()
-        self._emptying = False
-        self._unreachable = 0
-        self._sandbox = sandbox
 
     async def go(self) -> Progress:
         options = self._options
-        todo = self._state.todo(retry=options.retry, registries=list(self._deployer.installers))
-        self._waiting.extend(todo[: options.limit] if options.limit else todo)
-        self._progress.total = len(self._waiting)
-        await self._deployer.tidy()
-        number = self._state.begin_run(options.workers, self._sandbox.name)
-        began = time.monotonic()
-        deadline = began + options.minutes * 60 if options.minutes else float("inf")
-        try:
-            async with asyncio.TaskGroup() as group:
-                for slot in range(max(1, options.workers)):
-                    group.create_task(self._worker(slot, number, began, deadline))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        finally:
-            self._progress.seconds = time.monotonic() - began
-            self._state.tick_run(number, self._progress.seconds)
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._deployer.tidy()
+        async with self._place as place:
+            todo = self._state.todo(retry=options.retry, registries=place.registries, sources=options.sources)
+            self._waiting.extend(todo[: options.limit] if options.limit else todo)
+            self._progress.total = len(self._waiting)
+            number = self._state.begin_run(place.size, place.sandbox)
+            began = time.monotonic()
+            deadline = began + options.minutes * 60 if options.minutes else float("inf")
+            try:
+                async with asyncio.TaskGroup() as group:
+                    while self._waiting:
+                        seat = await place.seat()
+                        if time.monotonic() >= deadline:
+                            break
+                        group.create_task(self._one(self._waiting.popleft(), seat, number, began))
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            finally:
+                self._progress.seconds = time.monotonic() - began
+                self._state.tick_run(number, self._progress.seconds)
         return self._progress
 
-    async def _worker(self, slot: int, run: int, began: float, deadline: float) -> None:
-        while self._waiting and time.monotonic() < deadline:
-            await self._room()
-            if not self._waiting:
-                return
-            todo = self._waiting.popleft()
-            async with self._quiet:
-                await self._quiet.wait_for(lambda: not self._emptying)
-                self._active += 1
-            try:
-                await self._one(todo, slot, run)
-            finally:
-                async with self._quiet:
-                    self._active -= 1
-                    self._quiet.notify_all()
-            self._progress.done += 1
-            self._progress.seconds = time.monotonic() - began
-            self._state.tick_run(run, self._progress.seconds)
-            if self._tell is not None:
-                self._tell(self._progress)
-
-    async def _one(self, todo: Todo, slot: int, run: int) -> None:
-        install = todo.server.install
-        assert install.package is not None
-        outcome = await self._deployer.deploy(
-            install.registry,
-            install.package,
-            install.version,
-            published=self._published(todo),
-            args=todo.args,
-            shown=tuple(install.args) if install.args else None,
-            slot=slot,
-        )
+    async def _one(self, todo: Todo, seat: Seat, run: int, began: float) -> None:
+        outcome = await seat.deploy(Order.of(todo))
         verdict = outcome.verdict
-        self._unreachable = self._unreachable + 1 if verdict and verdict.cause in _UNREACHABLE else 0
-        if self._unreachable >= _MOST_UNREACHABLE:
-            raise FetchError(
-                f"{_MOST_UNREACHABLE} installations in a row reached no package registry.",
-                "Is the network there? Later run the same command with --retry install.",
-            )
         tools = self._state.put_outcome(todo, outcome, run)
         self._progress.ok += tools > 0
         self._progress.tools += tools
         said = f"{tools} tools" if verdict is None else f"{verdict.failure} ({verdict.cause})"
         self._progress.last = f"{todo.server.server_id}: {said}"
-
-    def _published(self, todo: Todo) -> Published:
-        async def ask(version: str) -> str | None:
-            package = todo.server.install.package or ""
-            return todo.published or await published(self._fetcher, package, version)
-
-        return ask
-
-    async def _room(self) -> None:
-        """See that the disk has room; else empty the package clients' caches while no worker is at work."""
-        if self._free() > self._options.keep_free or self._emptying:
-            return
-        self._emptying = True
-        try:
-            async with self._quiet:
-                await self._quiet.wait_for(lambda: self._active == 0)
-                for name in _CACHES:
-                    await asyncio.to_thread(shutil.rmtree, self._work / "cache" / name, True)
-        finally:
-            async with self._quiet:
-                self._emptying = False
-                self._quiet.notify_all()
-        if self._free() <= self._options.keep_free:
-            raise StorageError(
-                f"Less than {self._options.keep_free:g} GiB of disk are free.", "Make room, or set --keep-free lower."
-            )
-
-    def _free(self) -> float:
-        return shutil.disk_usage(self._work).free / 2**30
+        self._progress.done += 1
+        self._progress.seconds = time.monotonic() - began
+        self._state.tick_run(run, self._progress.seconds)
+        if self._tell is not None:
+            self._tell(self._progress)

@@ -8,16 +8,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toolscout.commands.output import AsJson, emit, note, progress, say
-from toolscout.errors import BadInput, NotAllowed, NotFound
+from toolscout.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from toolscout.crawler.crawl import Crawl, ListingReport, Progress
+    from toolscout.crawler.fetch import Fetcher
+    from toolscout.crawler.place import Place
+    from toolscout.crawler.remote_station import Setup
     from toolscout.crawler.sources.base import Source
 
 _SAY_EVERY = 60.0
@@ -58,7 +63,20 @@ def crawl(
     deploy: Annotated[bool, typer.Option(help="Deploy what waits for it; without, list only.")] = True,
     limit: Annotated[int, typer.Option(min=0, help="Deploy at most so many.", show_default="all")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long.", show_default="never")] = 0.0,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Servers deployed at once.")] = 2,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Servers deployed at once; with --ray, on each machine.")
+    ] = 2,
+    ray: Annotated[
+        str,
+        typer.Option(
+            help="Deploy on a Ray cluster: HOST:PORT, auto (the one of this machine), or local (a new one, here).",
+            show_default=False,
+        ),
+    ] = "",
+    ray_work: Annotated[
+        Path | None,
+        typer.Option(help="Folder on each machine of the cluster.", show_default="'nodes' in the work folder"),
+    ] = None,
     retry: Annotated[
         list[str] | None, typer.Option(help="Try failures of this class again. Repeatable.", show_default=False)
     ] = None,
@@ -97,6 +115,7 @@ def crawl(
     from toolscout.crawler.crawl import Crawl, DeployOptions
     from toolscout.crawler.failures import Failure
     from toolscout.crawler.limits import Limits
+    from toolscout.crawler.remote_station import Setup
     from toolscout.settings import load_settings
 
     classes = [str(f) for f in Failure]
@@ -104,10 +123,13 @@ def crawl(
         if name not in classes:
             raise BadInput(f"There is no failure class '{name}'.", f"Known are: {', '.join(classes)}.")
     limits = Limits(seconds=seconds, memory=memory, disk=disk, install_disk=install_disk)
-    options = DeployOptions(workers, limit, minutes, tuple(retry or ()), keep_free, limits)
+    options = DeployOptions(limit, minutes, tuple(retry or ()))
     folder = work or load_settings().home / "crawl"
+    setup = Setup(
+        (ray_work or folder / "nodes").resolve(), sandbox, limits, keep_free, npm_client, python or (), contact
+    )
     with Crawl(folder) as crawling, _sigterm_is_ctrl_c():
-        kit = _Kit(crawling, limits, sandbox, npm_client, tuple(python or ()), contact)
+        kit = _Kit(crawling, setup, workers, ray)
         wanted = _Wanted(source or [], names or [], package or [], pattern, details, registry_url, config or [])
         listed, done = asyncio.run(_work(kit, wanted, options, since, fresh, deploy))
         result: dict[str, Any] = {"work": str(folder), "listed": [vars(r) for r in listed]}
@@ -162,72 +184,74 @@ def _package(text: str) -> tuple[str, str]:
 class _Kit:
     """The tools of a crawl, made when they are needed."""
 
-    def __init__(
-        self, crawling: Crawl, limits: Any, sandbox: str, npm_client: str, pythons: tuple[Path, ...], contact: str
-    ) -> None:
+    def __init__(self, crawling: Crawl, setup: Setup, workers: int, ray: str) -> None:
         self.crawling = crawling
-        self.sandbox_name = sandbox
-        self.contact = contact
-        self._limits = limits
-        self._npm_client = npm_client
-        self._pythons = pythons
+        self.contact = setup.contact
+        self._setup = setup
+        self._workers = workers
+        self._ray = ray
 
+    @cached_property
     def installers(self) -> dict[str, Any]:
         """Those that work here. Raises NotAllowed when none does."""
-        from toolscout.crawler.install.base import Shop, reachable
-        from toolscout.crawler.install.npm import NpmInstaller
-        from toolscout.crawler.install.pypi import PypiInstaller
+        from toolscout.crawler.station import open_installers
 
-        if not reachable(self.crawling.work):
-            raise NotAllowed(
-                f"The unprivileged user that installs cannot reach {self.crawling.work}.",
-                "Name a folder that others may enter with --work, such as one under /var/tmp.",
-            )
-        shop = Shop.open(self.crawling.work, self._limits)
-        found = {i.registry: i for i in (NpmInstaller(shop, self._npm_client), PypiInstaller(shop, self._pythons))}
-        usable = {registry: installer for registry, installer in found.items() if installer.usable}
-        if not usable:
-            raise NotAllowed("Neither Node.js with npm nor a usable Python is here.", "Install Node.js, or python3.")
-        for registry in found.keys() - usable.keys():
+        setup = self._setup
+        usable = open_installers(self.crawling.work, setup.limits, setup.npm_client, setup.pythons)
+        for registry in sorted({"npm", "pypi"} - usable.keys()):
             note(f"{registry} packages are left out: what installs or runs them is not here.")
         return usable
+
+    def place(self, fetcher: Fetcher) -> Place:
+        """Where deployments run. Raises NotAllowed when none can run here, and none is to run elsewhere."""
+        setup = self._setup
+        if self._ray:
+            from toolscout.crawler.cluster import Cluster
+
+            return Cluster(self._ray, setup, self._workers, note)
+        from toolscout.crawler.place import Here
+        from toolscout.crawler.sandbox import choose
+        from toolscout.crawler.station import Station
+
+        box = choose(setup.sandbox)
+        if not box.confined:
+            note("WARNING: servers run without a sandbox, with access to the network and to what this user may read.")
+        work, installers = self.crawling.work, self.installers
+        return Here(Station(box, work, installers, fetcher, setup.limits, setup.keep_free), self._workers)
 
 
 async def _work(
     kit: _Kit, wanted: _Wanted, options: Any, since: str, fresh: bool, deploy: bool
 ) -> tuple[list[ListingReport], Progress | None]:
     from toolscout.crawler.fetch import Fetcher
-    from toolscout.crawler.sandbox import choose
 
     crawling = kit.crawling
-    box = choose(kit.sandbox_name) if deploy else None
-    if box is not None and not box.confined:
-        note("WARNING: servers run without a sandbox, with access to the network and to what this user may read.")
-    needs_npm = "npm" in wanted.sources and "npm" not in wanted.names
-    installers = kit.installers() if deploy or needs_npm else {}
     async with Fetcher(crawling.state, contact=kit.contact) as fetcher:
+        place = kit.place(fetcher) if deploy else None  # first: a listing is long, and a refusal should not wait for it
+        sources = _sources(kit, wanted)
+        if sources:
+            options = replace(options, sources=[source.name for source in sources])
         with _listing_progress() as tell:
-            listed = await crawling.list_sources(
-                _sources(kit, wanted, installers), fetcher, since=since or None, fresh=fresh, tell=tell
-            )
-        if box is None:
+            listed = await crawling.list_sources(sources, fetcher, since=since or None, fresh=fresh, tell=tell)
+        if place is None:
             return listed, None
         with _deploy_progress() as show:
-            done = await crawling.deploy(box, installers, fetcher, options, show)
+            done = await crawling.deploy(place, options, show)
     return listed, done
 
 
-def _sources(kit: _Kit, wanted: _Wanted, installers: dict[str, Any]) -> list[Source]:
+def _sources(kit: _Kit, wanted: _Wanted) -> list[Source]:
     from toolscout.crawler.sources.known import Setup, make
     from toolscout.crawler.sources.packages import PackagesSource
 
+    needs_npm = "npm" in wanted.sources and "npm" not in wanted.names
     setup = Setup(
         names=wanted.names,
         pattern=wanted.pattern,
         details=wanted.details,
         registry_url=wanted.registry_url,
         configured=_configured(wanted.config) if "clients" in wanted.sources else (),
-        npm=installers.get("npm"),
+        npm=kit.installers.get("npm") if needs_npm else None,
         work=kit.crawling.work,
     )
     made = [make(name, setup) for name in wanted.sources]
@@ -349,10 +373,8 @@ def _standing(state: Progress) -> str:
 def _sigterm_is_ctrl_c() -> Iterator[None]:
     """A polite kill ends as Ctrl-C does: running servers are killed, what was finished is kept."""
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    # Not raised here: within the event loop that would come up in the middle of any task.
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     finally:
