@@ -55,7 +55,7 @@ class Here(Place):
         self._free: asyncio.Queue[int] = asyncio.Queue()
 
     async def __aenter__(self) -> Here:
-        await self._station.tidy()
+        await self._station.begin()
         for slot in range(self.size):
             self._free.put_nowait(slot)
         return self

@@ -109,7 +109,7 @@ class RemoteStation:
             installers = open_installers(work, setup.limits, setup.npm_client, setup.pythons)
             fetcher = await self._resources.enter_async_context(Fetcher(contact=setup.contact))
             self._station = Station(sandbox, work, installers, fetcher, setup.limits, setup.keep_free)
-            await self._station.tidy()
+            await self._station.begin()
         except ToolscoutError as error:
             await self._resources.aclose()
             return error

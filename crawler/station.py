@@ -109,8 +109,13 @@ class Station:
             )
         return outcome
 
+    async def begin(self) -> None:
+        """End and remove what an earlier run left when it was killed."""
+        self._deployer.end_strays()
+        await self.tidy()
+
     async def tidy(self) -> None:
-        """Remove what an earlier run left, and wait until all that was thrown away is gone."""
+        """Wait until all that was thrown away is gone."""
         await self._deployer.tidy()
 
     def _published(self, order: Order) -> Published:
