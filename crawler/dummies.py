@@ -51,7 +51,11 @@ _VALUES: tuple[tuple[str, str], ...] = (
     (r"REDIS.*(URL|URI)", "redis://localhost:6379/0"),
     (r"(NEO4J|BOLT).*(URL|URI)", "bolt://localhost:7687"),
     (r"(WS|WEBSOCKET).*(URL|URI|ENDPOINT)", "ws://localhost:8080"),
-    (r"(URL|URI|ENDPOINT|BASE|SITE|INSTANCE|WEBHOOK|RPC|SERVER)$|(URL|URI|ENDPOINT)_", "https://example.invalid"),
+    (r"REDIS_(DB|DATABASE)$", "0"),
+    (
+        r"(URL|URI|ENDPOINT|(?<!DATA)BASE|SITE|INSTANCE|WEBHOOK|RPC|SERVER)$|(URL|URI|ENDPOINT)_",
+        "https://example.invalid",
+    ),
     (r"(HOST|HOSTNAME|DOMAIN|SHOP|STORE)$", "example.invalid"),
     (r"PORT$", "8080"),
     (r"(TIMEOUT|LIMIT|MAX|COUNT|SIZE|TTL|RETRIES|INTERVAL|DIMENSIONS?)(_|$)", "30"),

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolscout.crawler import coordinates
 from toolscout.crawler.state import State
 from toolscout.index.guard.entry import examined
 from toolscout.jsonl import write_records
@@ -65,7 +66,8 @@ def _rank(server: Server) -> tuple[Any, ...]:
 
 
 def export_files(state: State, folder: Path) -> Export:
-    """Write ``servers.jsonl.gz`` and ``tools.jsonl.gz`` (DESIGN's contract) into a folder, each atomically.
+    """Write ``servers.jsonl.gz`` and ``tools.jsonl.gz`` (DESIGN's contract) into a folder, each atomically, and
+    ``packages.txt``: what another needs to make the crawl again.
 
     Equal states give equal bytes. The tools are scanned: suspicious ones are marked, and no training shows them.
     Raises StorageError.
@@ -77,6 +79,7 @@ def export_files(state: State, folder: Path) -> Export:
     done.servers = write_records(folder / "servers.jsonl.gz", (server for server, _ in kept))
     examined_tools = (t for server, _ in kept for t in examined(server, state.tools(server.server_id)))
     done.tools = write_records(folder / "tools.jsonl.gz", examined_tools)
+    coordinates.write(state, folder / "packages.txt")
     return done
 
 

@@ -20,6 +20,7 @@ from crawl_registry import PACKAGES, LocalServer, PackageServer
 from crawl_work import needs_node, needs_sandbox, processes_with, run_cli, work_folder
 
 from toolscout.crawler.classify import by_metadata, by_name
+from toolscout.crawler.coordinates import parse
 from toolscout.crawler.crawl import Crawl
 from toolscout.crawler.deploy import Deployer, Outcome, Start
 from toolscout.crawler.dummies import arguments_for, asked_for, in_source, reformed, subcommand, value_for
@@ -378,6 +379,7 @@ def test_dummies_keep_the_form_that_is_asked_for(tmp_path: Path) -> None:
     assert value_for("GITHUB_TOKEN").startswith("ghp_")
     assert value_for("ACME_BASE_URL").startswith("https://")
     assert value_for("SERVER_PORT") == "8080"
+    assert (value_for("REDIS_DATABASE"), value_for("PG_DATABASE")) == ("0", "example")
     assert asked_for("Set ACME_KEY and ACME_ID. (NODE_ENV, ECONNREFUSED, ERR_X_Y)", ["ACME_ID"]) == ["ACME_KEY"]
     assert asked_for("KeyError: 'TOKEN'") == ["TOKEN"]
     assert reformed("ACME_KEY must start with 'ak-'", {"ACME_KEY": "x", "OTHER": "y"}).keys() == {"ACME_KEY"}
@@ -479,7 +481,7 @@ async def test_what_waits_comes_in_an_order_of_its_own(crawl: Crawl) -> None:
 async def test_only_what_the_named_sources_list(crawl: Crawl) -> None:
     await relist(crawl, {"a-mcp": "1", "b-mcp": "1"})
     async with Fetcher(backoff=0.01) as fetcher:
-        await crawl.list_sources([PackagesSource([("npm", "c-mcp")])], fetcher)
+        await crawl.list_sources([PackagesSource([parse("npm:c-mcp")])], fetcher)
     assert waiting(crawl) == ["a-mcp", "b-mcp", "c-mcp"]
     assert [t.server.install.package for t in crawl.state.todo(sources=["named"])] == ["c-mcp"]
     assert crawl.state.todo(sources=["clients"]) == []

@@ -1,28 +1,37 @@
-"""Packages that the user names one by one."""
+"""Packages that the user names one by one, or whose coordinates somebody else's crawl gave."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from toolscout.crawler.fetch import Fetcher
 from toolscout.crawler.sources import names as listed
-from toolscout.crawler.sources.base import Batch, Source, Verdict
+from toolscout.crawler.sources.base import Batch, Found, Source, Verdict
+
+if TYPE_CHECKING:
+    from toolscout.crawler.coordinates import Coordinate
 
 
 class PackagesSource(Source):
-    """``(registry, name)`` pairs, deployed whatever their names look like."""
+    """Deployed whatever their names look like; in the version that was named, else the newest."""
 
     name: ClassVar[str] = "named"
     complete: ClassVar[bool] = False
 
-    def __init__(self, packages: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, packages: Sequence[Coordinate]) -> None:
         self._packages = packages
 
     async def batches(
         self, fetcher: Fetcher, *, since: str | None = None, cursor: str | None = None
     ) -> AsyncIterator[Batch]:
         """See `Source.batches`. There is one batch."""
-        found = [listed.found(registry, package) for registry, package in self._packages]
-        yield Batch([replace(f, verdict=Verdict.SERVER, reason="named by the user") for f in found], None)
+        yield Batch([_found(package) for package in self._packages], None)
+
+
+def _found(package: Coordinate) -> Found:
+    found = listed.found(package.registry, package.package, marker=package.version)
+    install = found.server.install.model_copy(update={"version": package.version})
+    server = found.server.model_copy(update={"install": install})
+    return replace(found, server=server, verdict=Verdict.SERVER, reason="named by the user")

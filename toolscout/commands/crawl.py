@@ -19,6 +19,7 @@ from toolscout.commands.output import AsJson, emit, note, progress, say
 from toolscout.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
+    from toolscout.crawler.coordinates import Coordinate
     from toolscout.crawler.crawl import Crawl, ListingReport, Progress
     from toolscout.crawler.fetch import Fetcher
     from toolscout.crawler.place import Place
@@ -43,7 +44,12 @@ def crawl(
         typer.Option(help="REGISTRY=FILE with package names, one a line. Repeatable.", show_default=False),
     ] = None,
     package: Annotated[
-        list[str] | None, typer.Option(help="Only this one: npm:NAME or pypi:NAME. Repeatable.", show_default=False)
+        list[str] | None,
+        typer.Option(help="Only this one: npm:NAME or pypi:NAME@VERSION. Repeatable.", show_default=False),
+    ] = None,
+    packages: Annotated[
+        list[Path] | None,
+        typer.Option(help="File of such packages, as --export writes it: a crawl made again.", show_default=False),
     ] = None,
     pattern: Annotated[str, typer.Option(help="Which names are taken (regular expression).")] = "mcp",
     details: Annotated[
@@ -93,7 +99,8 @@ def crawl(
     ] = None,
     contact: Annotated[str, typer.Option(help="Your address, told to the services that are asked.")] = "",
     export: Annotated[
-        Path | None, typer.Option(help="Folder for servers.jsonl.gz and tools.jsonl.gz.", show_default=False)
+        Path | None,
+        typer.Option(help="Folder for servers.jsonl.gz, tools.jsonl.gz and packages.txt.", show_default=False),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Folder for crawl.html and crawl.json.", show_default=False)
@@ -130,11 +137,16 @@ def crawl(
     )
     with Crawl(folder) as crawling, _sigterm_is_ctrl_c():
         kit = _Kit(crawling, setup, workers, ray)
-        wanted = _Wanted(source or [], names or [], package or [], pattern, details, registry_url, config or [])
+        named = _named(package or [], packages or [])
+        wanted = _Wanted(source or [], names or [], named, pattern, details, registry_url, config or [])
         listed, done = asyncio.run(_work(kit, wanted, options, since, fresh, deploy))
         result: dict[str, Any] = {"work": str(folder), "listed": [vars(r) for r in listed]}
         if done is not None:
             result["deployed"] = {**vars(done), "rate": round(done.rate, 1)}
+        if packages:
+            from toolscout.crawler.coordinates import compare
+
+            result["again"] = vars(compare(crawling.state, named))
         result |= _outputs(crawling, export, report, known or [], catalog)
     if as_json:
         emit(result)
@@ -152,7 +164,7 @@ class _Wanted:
         self,
         sources: list[str],
         names: list[str],
-        packages: list[str],
+        packages: list[Coordinate],
         pattern: str,
         details: bool,
         registry_url: str,
@@ -164,7 +176,7 @@ class _Wanted:
             if not sep or registry not in ("npm", "pypi"):
                 raise BadInput(f"--names {text} is not REGISTRY=FILE.", "For example: --names npm=names.txt")
             self.names[registry] = Path(file)
-        self.packages = [_package(text) for text in packages]
+        self.packages = packages
         self.sources = list(dict.fromkeys([*sources, *(r for r in self.names if r not in sources)]))
         self.pattern = pattern
         self.details = details
@@ -174,11 +186,10 @@ class _Wanted:
             self.sources.append("clients")
 
 
-def _package(text: str) -> tuple[str, str]:
-    registry, sep, name = text.partition(":")
-    if not sep or registry not in ("npm", "pypi") or not name:
-        raise BadInput(f"{text!r} is no package.", "Use npm:NAME or pypi:NAME.")
-    return registry, name
+def _named(packages: list[str], files: list[Path]) -> list[Coordinate]:
+    from toolscout.crawler.coordinates import parse, read
+
+    return [*map(parse, packages), *(package for file in files for package in read(file))]
 
 
 class _Kit:
@@ -318,6 +329,12 @@ def _tell(listed: list[ListingReport], done: Progress | None, result: dict[str, 
     if done is not None:
         share = f" ({done.ok / done.done:.0%})" if done.done else ""
         say(f"{done.done:,} deployed, {done.ok:,} with tools{share}, {done.tools:,} tools, {done.rate:,.0f} an hour")
+    if "again" in result:
+        again = result["again"]
+        say(
+            f"of the packages named: {again['same']:,} with the same tools, {again['other_tools']:,} with others, "
+            f"{again['no_tools']:,} with none, {again['not_tried']:,} not tried"
+        )
     for name in ("export", "catalog"):
         if name in result:
             part = result[name]
