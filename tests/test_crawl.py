@@ -691,6 +691,26 @@ def test_a_killed_crawl_goes_on_without_repeating(packages: PackageServer, work:
 
 @needs_sandbox
 @needs_node
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_crawl_that_is_asked_to_stop(packages: PackageServer, work: Path, home: Path, sent: signal.Signals) -> None:
+    """At once, in one line, with nothing left behind; also where a shell made it ignore SIGINT, as background jobs."""
+    env = {**os.environ, **packages.environment(), "TOOLSCOUT_HOME": str(home)}
+    line = [sys.executable, "-m", "toolscout", "crawl", "--work", str(work), "--package", "npm:silent-mcp"]
+    if sent == signal.SIGTERM:
+        line = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *line]
+    running = subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not processes_with("silent-mcp/index.js", program="node") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running.send_signal(sent)
+    _, said = running.communicate(timeout=20)
+    assert running.returncode == 130 and "Traceback" not in said, said
+    assert processes_with("silent-mcp/index.js") == []
+    assert list((work / "installs").glob("*")) == [] and list((work / "trash").glob("*")) == []
+
+
+@needs_sandbox
+@needs_node
 def test_a_crawl_ends_in_the_catalogue_and_is_found(packages: PackageServer, work: Path, home: Path) -> None:
     env = {**packages.environment(), "TOOLSCOUT_HOME": str(home)}
     packages.publish_npm(

@@ -6,12 +6,12 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from toolscout.crawler.place import Place
     from toolscout.crawler.remote_station import Setup
     from toolscout.crawler.sources.base import Source
+
+_T = TypeVar("_T")
 
 _SAY_EVERY = 60.0
 """Seconds between lines of progress where there is no terminal."""
@@ -139,7 +141,7 @@ def crawl(
         kit = _Kit(crawling, setup, workers, ray)
         named = _named(package or [], packages or [])
         wanted = _Wanted(source or [], names or [], named, pattern, details, registry_url, config or [])
-        listed, done = asyncio.run(_work(kit, wanted, options, since, fresh, deploy))
+        listed, done = asyncio.run(_until_sigterm(_work(kit, wanted, options, since, fresh, deploy)))
         result: dict[str, Any] = {"work": str(folder), "listed": [vars(r) for r in listed]}
         if done is not None:
             result["deployed"] = {**vars(done), "rate": round(done.rate, 1)}
@@ -390,9 +392,28 @@ def _standing(state: Progress) -> str:
 def _sigterm_is_ctrl_c() -> Iterator[None]:
     """A polite kill ends as Ctrl-C does: running servers are killed, what was finished is kept."""
 
-    # Not raised here: within the event loop that would come up in the middle of any task.
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+async def _until_sigterm(work: Coroutine[Any, Any, _T]) -> _T:
+    """What is awaited, cancelled by a polite kill: an exception raised by a signal's handler would come up in the
+    middle of any task. Not by way of SIGINT, which shells let their background jobs ignore."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    outer = signal.getsignal(signal.SIGTERM)
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()  # Ctrl-C cancels the one who waits
+        await asyncio.gather(task, return_exceptions=True)
+        raise KeyboardInterrupt from None
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, outer)
