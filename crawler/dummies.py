@@ -58,6 +58,7 @@ _VALUES: tuple[tuple[str, str], ...] = (
     ),
     (r"(HOST|HOSTNAME|DOMAIN|SHOP|STORE)$", "example.invalid"),
     (r"PORT$", "8080"),
+    (r"(TIMEOUT|INTERVAL|TTL)_MS$", "30000"),
     (r"(TIMEOUT|LIMIT|MAX|COUNT|SIZE|TTL|RETRIES|INTERVAL|DIMENSIONS?)(_|$)", "30"),
     (r"(ENABLED?|DISABLED?|ALLOW|USE|IS|READ_?ONLY|VERIFY)(_|$)", "true"),
     (r"(DIR|DIRECTORY|FOLDER|ROOT|WORKSPACE|VAULT(_PATH)?|PROJECT_PATH|REPO_PATH)$", "/tmp/work"),
@@ -166,24 +167,34 @@ ARGUMENTS: tuple[tuple[str, str, str], ...] = (
     (r"openapi|swagger|spec\b", "/tmp/work/openapi.json", "specification file"),
     (r"file|config|path|\.json|\.ya?ml", "/tmp/work/file.json", "file"),
     (r"\burl\b|endpoint|server|host", "https://example.invalid", "URL"),
-    (r"api.?key|token", _HEX[:32], "key"),
+    (r"api.?key|token|secret|password", _HEX[:32], "key"),
 )
 """What a usage text asks for: pattern, dummy, what to call it."""
 
 _OPTION = re.compile(
-    r"(?:required|missing)[^\n]{0,60}?(--[a-z][\w-]+)|(--[a-z][\w-]+)[^\n]{0,40}?(?:is )?required", re.I
+    r"(?:required|missing)[^\n]{0,60}?(--[a-z][\w-]+)|(--[a-z][\w-]+)[^\n]{0,40}?(?:is |\()?required|"
+    r"(?:provide|pass|specify|give|set|using|via)\b[^\n]{0,60}?(--[a-z][\w-]+)|required options?:\s+(--[a-z][\w-]+)",
+    re.I,
 )
+_REQUIRED_BLOCK = re.compile(
+    r"^[ \t]*required (?:options|arguments|flags|parameters):[ \t]*\n((?:[ \t]*-[^\n]*\n?)+)", re.I | re.M
+)
+_NOT_VALUES = frozenset({"--help", "--version", "--stdio"})
 
 
 def arguments_for(usage: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Arguments that a usage text seems to ask for: with dummy values, and with ``<placeholders>``; empty: no idea."""
-    options = [a or b for a, b in _OPTION.findall(usage)]
+    options = [next(filter(None, groups)) for groups in _OPTION.findall(usage)]
+    options += [
+        o for block in _REQUIRED_BLOCK.findall(usage) for o in re.findall(r"^[ \t]*(?:-\w, )?(--[\w-]+)", block, re.M)
+    ]
     options += [o for line in re.findall(r"arguments are required: (.+)", usage) for o in re.findall(r"--[\w-]+", line)]
+    options = [o for o in dict.fromkeys(options) if o not in _NOT_VALUES]
     if options:
         dummy: list[str] = []
         shown: list[str] = []
-        for option in dict.fromkeys(options):
-            value, label = _argument(option.replace("-", " "))
+        for option in options:
+            value, label = _argument(re.sub(r"(?<=[a-z])(?=[A-Z])|-", " ", option))
             dummy += [option, value]
             shown += [option, f"<{label}>"]
         return tuple(dummy), tuple(shown)

@@ -384,6 +384,15 @@ def test_dummies_keep_the_form_that_is_asked_for(tmp_path: Path) -> None:
     assert asked_for("KeyError: 'TOKEN'") == ["TOKEN"]
     assert reformed("ACME_KEY must start with 'ak-'", {"ACME_KEY": "x", "OTHER": "y"}).keys() == {"ACME_KEY"}
     assert arguments_for("error: the following arguments are required: --db-path")[0][0] == "--db-path"
+    assert arguments_for("Please provide a base URL with the --apiUrl flag") == (
+        ("--apiUrl", "https://example.invalid"),
+        ("--apiUrl", "<URL>"),
+    )
+    asked = (
+        "Usage: x --host <host>\nRequired options:\n  --host   host\n  -p, --password   password\nOptional:\n  --help"
+    )
+    assert arguments_for(asked)[1] == ("--host", "<URL>", "--password", "<key>")
+    assert "--help" not in arguments_for("Use --help to see what is required")[0]
     assert arguments_for("Please provide a vault directory") == (("/tmp/work",), ("<directory>",))
     (tmp_path / "x.py").write_text("os.environ['A_KEY']; os.getenv('B_SITE'); os.environ.get('HOME')")
     assert in_source([tmp_path]) == ["A_KEY", "B_SITE"]
