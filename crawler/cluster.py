@@ -15,12 +15,14 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from toolscout.crawler.deploy import Outcome
@@ -43,6 +45,7 @@ _PATIENCE = 60.0
 _OPENING = 180.0
 """Seconds that a station may take to open."""
 _CLOSING = 20.0
+_KNOCKING = 10.0
 _LOCAL_STORE = 128 << 20
 """Bytes of Ray's object store in local mode: outcomes are small."""
 
@@ -125,6 +128,9 @@ class Cluster(Place):
 
     async def __aexit__(self, *_: object) -> None:
         self._over = self._over or NotAllowed("The crawl is over.")
+        # A station that is opened in place of a dead one ends first what that one may have left running.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([asyncio.create_task(asyncio.sleep(0)), *self._opening], timeout=_CLOSING)
         for task in self._opening:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -150,7 +156,7 @@ class Cluster(Place):
                     raise error.as_instanceof_cause() from None
                 except self._ray.exceptions.RayError as error:
                     deaths.append(f"{machine.opened.name}: {_said(error)}")
-                    await self._lost(machine)
+                    await self._lost(machine, _said(error))
                 else:
                     if not isinstance(done, ToolscoutError):
                         self._nodes[machine.node].died = 0
@@ -217,7 +223,7 @@ class Cluster(Place):
             self._look(nodes)
             alive = {n["NodeID"] for n in nodes if n["Alive"]}
             for machine in [m for m in self._machines if m.node not in alive]:
-                await self._lost(machine)
+                await self._lost(machine, "its machine has left the cluster")
             if self._machines or self._opening:
                 seen = time.monotonic()
             elif time.monotonic() - seen > _PATIENCE:
@@ -256,6 +262,9 @@ class Cluster(Place):
         if lacking := self._lacking(opened):
             await self._refuse(node, lacking.sentence(), actor)
             return
+        if self._nodes[node].died >= _REOPENINGS:
+            await self._refuse(node, f"its station died {self._nodes[node].died} times", actor)
+            return
         if not opened.confined:
             self._note(f"WARNING: on {opened.name} servers run without a sandbox.")
         machine = _Machine(node, actor, opened)
@@ -269,18 +278,15 @@ class Cluster(Place):
         lacking = sorted(set(self.registries) - opened.registries)
         return NotAllowed(f"It cannot install {' and '.join(lacking)} packages, as others can.") if lacking else None
 
-    async def _lost(self, machine: _Machine) -> None:
-        """A station has died: another one is opened on its machine, as long as that helps."""
+    async def _lost(self, machine: _Machine, why: str) -> None:
+        """A station has died: another one is opened on its machine. Where that has not helped, it only ends what the
+        dead one may have left running."""
         if not await self._drop(machine):
             return
+        self._note(f"The station {machine.opened.name} died; what it was deploying is tried again. {why}")
         self._ray.kill(machine.actor)  # it may only be out of reach: what it finishes now, nobody waits for
-        node = self._nodes[machine.node]
-        node.died += 1
-        if node.died >= _REOPENINGS:
-            self._refused.append(f"{machine.opened.name}: its station died {node.died} times")
-            self._note(f"Left out: {self._refused[-1]}.")
-        elif self._over is None:
-            self._open_soon(machine.node)
+        self._nodes[machine.node].died += 1
+        self._open_soon(machine.node)
 
     async def _leave_out(self, machine: _Machine, error: ToolscoutError) -> None:
         """A machine says itself that it cannot go on."""
@@ -309,6 +315,8 @@ class Cluster(Place):
 
     def _connect(self) -> None:
         """Join the cluster, or start one. Nothing is reported to Ray's makers, and no dashboard is started."""
+        if self._address not in (LOCAL, "auto"):
+            _knock(self._address)
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         options: dict[str, Any] = {"address": self._address}
         if self._address == LOCAL:
@@ -325,15 +333,15 @@ class Cluster(Place):
         import ray.util.scheduling_strategies
 
         self._ray = ray
+        # A thread of Ray's prints what it finds noteworthy, on stdout.
+        nowhere = self._ends.enter_context(Path(os.devnull).open("w"))  # noqa: SIM115
+        self._ends.enter_context(contextlib.redirect_stdout(nowhere))
         handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise NotFound(
-                f"No Ray cluster can be used at '{self._address}': {said.rstrip('.')}.",
-                "Start one with: ray start --head; or take --ray local.",
-            ) from None
+            raise _nobody(self._address, said.rstrip(".")) from None
         finally:
             signal.signal(signal.SIGTERM, handler)  # Ray puts its own in its place
         self._ends.callback(ray.shutdown)
@@ -347,6 +355,23 @@ class _Chair(Seat):
 
     async def deploy(self, order: Order) -> Outcome:
         return await self._cluster.deploy(order, self._machine, self._slot)
+
+
+def _knock(address: str) -> None:
+    """See that somebody listens there: Ray would try for minutes."""
+    host, sep, port = address.rpartition(":")
+    if not sep or not port.isdecimal():
+        raise BadInput(f"{address} is no address of a Ray cluster.", "Use HOST:PORT, auto or local.")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCKING).close()
+    except (OSError, OverflowError) as error:
+        raise _nobody(address, str(error)) from None
+
+
+def _nobody(address: str, why: str) -> NotFound:
+    return NotFound(
+        f"No Ray cluster can be used at {address}: {why}.", "Start one with: ray start --head; or take --ray local."
+    )
 
 
 def _said(error: Exception) -> str:
