@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
@@ -18,6 +19,9 @@ from toolscout.crawler.sources.base import Source
 from toolscout.crawler.state import State, Todo
 from toolscout.crawler.station import Order
 from toolscout.errors import NotAllowed, StorageError
+
+if TYPE_CHECKING:
+    from toolscout.crawler.agent.costs import Costs
 
 
 @dataclass
@@ -95,6 +99,7 @@ class Crawl:
         fresh: bool = False,
         limit: int = 0,
         tell: Callable[[str, int], None] | None = None,
+        costs: Costs | None = None,
     ) -> list[ListingReport]:
         """Go through the sources' listings, one after the other, each where it was left.
 
@@ -103,6 +108,7 @@ class Crawl:
             fresh: begin anew what was left unfinished.
             limit: stop a listing after so many entries; the next run goes on.
             tell: called with a source's name and how many entries it has given so far.
+            costs: where the sources book what reading pages costs; stored with every batch.
         """
         reports = []
         for source in sources:
@@ -117,6 +123,8 @@ class Crawl:
                         report.new += self.state.put_batch(source.name, batch)
                         report.listed += len(batch.found)
                         report.problems += len(batch.problems)
+                        if costs is not None:
+                            self.state.put_costs(costs.take())
                         if tell is not None:
                             tell(source.name, report.listed)
                         if limit and report.listed >= limit and batch.cursor is not None:

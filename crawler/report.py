@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from toolscout.crawler.agent.costs import Costs
 from toolscout.crawler.export import entities
 from toolscout.crawler.records import now
 from toolscout.crawler.state import State
@@ -79,6 +80,7 @@ def report(state: State, known: Sequence[str] = ()) -> JsonObject:
             "changed_tools": state.rows("SELECT count(*) AS n FROM tool WHERE changed_at IS NOT NULL")[0]["n"],
             "unavailable": state.rows("SELECT count(*) AS n FROM entry WHERE gone IS NOT NULL")[0]["n"],
         },
+        "marketplaces": Costs(servers=state.costs()).summary(),
         "runs": runs,
         "seconds": round(seconds, 1),
         "tried_per_hour": round((deployed["n"] or 0) / seconds * 3600, 1) if seconds else None,
@@ -207,6 +209,20 @@ def _page(made: Mapping[str, Any]) -> str:
         if row[key]
     ]
     parts += ["<h2>What one server takes</h2>", _table(["", "median", "mean", "90 %", "maximum"], spreads)]
+    if made["marketplaces"]:
+        parts += [
+            "<h2>What reading a server's page took</h2>",
+            _table(
+                ["marketplace", "pages", "servers", "tokens in", "tokens out", "seconds", "price"],
+                [
+                    [
+                        *(r["marketplace"], r["pages_read"], r["servers"], r["prompt_tokens_per_server"]),
+                        *(r["completion_tokens_per_server"], r["seconds_per_server"], r["price_per_server"]),
+                    ]
+                    for r in made["marketplaces"]
+                ],
+            ),
+        ]
     parts += ["<h2>Finer causes</h2>"]
     parts += [_table(["class", "cause", "packages"], [[c["failure"], c["cause"], c["n"]] for c in made["causes"]])]
     parts += ["<h2>Evidence</h2>"]

@@ -10,10 +10,11 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from toolscout.crawler.agent.costs import ServerCost
 from toolscout.crawler.deploy import Outcome
 from toolscout.crawler.fetch import Page
 from toolscout.crawler.records import now, server_record, tool_records
@@ -49,6 +50,9 @@ CREATE TABLE IF NOT EXISTS page (
 CREATE TABLE IF NOT EXISTS run (
   id INTEGER PRIMARY KEY, started TEXT NOT NULL, ended TEXT, seconds REAL NOT NULL DEFAULT 0, workers INTEGER,
   sandbox TEXT);
+CREATE TABLE IF NOT EXISTS cost (
+  marketplace TEXT NOT NULL, url TEXT NOT NULL, server_id TEXT NOT NULL, seconds REAL NOT NULL,
+  prompt_tokens REAL NOT NULL, completion_tokens REAL NOT NULL, price REAL NOT NULL, pages REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS problem (source TEXT NOT NULL, text TEXT NOT NULL, at TEXT NOT NULL);
 """
 _VERSION = 1
@@ -150,6 +154,16 @@ class State:
                 self._db.execute("INSERT INTO problem VALUES (?, ?, ?)", (source, text[:500], moment))
             self._db.execute("UPDATE source SET cursor = ? WHERE name = ?", (batch.cursor, source))
         return new
+
+    def put_costs(self, costs: Collection[ServerCost]) -> None:
+        """Store what reading pages of marketplaces cost."""
+        if costs:
+            with self._transaction():
+                self._db.executemany("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [astuple(c) for c in costs])
+
+    def costs(self) -> list[ServerCost]:
+        """What was stored of them, of all runs."""
+        return [ServerCost(**row) for row in self.rows("SELECT * FROM cost ORDER BY rowid")]
 
     def end_listing(self, source: str, *, complete: bool) -> int:
         """A listing has reached its end. What a complete one lacks has vanished; how many are newly gone."""

@@ -668,19 +668,20 @@ def test_a_killed_crawl_goes_on_without_repeating(packages: PackageServer, work:
     wanted = ["npm:several-commands-mcp", "npm:silent-mcp", "npm:modern-mcp"]
     options = ["--work", str(work), "--workers", "1", *(w for name in wanted for w in ("--package", name))]
     line = [sys.executable, "-m", "toolscout", "crawl", *options]
+    silent = f"{work}/installs/0/node_modules/silent-mcp/index.js"
     first = subprocess.Popen(line, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120
-        while not processes_with("silent-mcp/index.js", program="node") and time.monotonic() < deadline:
+        while not processes_with(silent, program="node") and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert processes_with("silent-mcp/index.js", program="node")
+        assert processes_with(silent, program="node")
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()
     deadline = time.monotonic() + 10
-    while processes_with("silent-mcp/index.js") and time.monotonic() < deadline:
+    while processes_with(silent) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert processes_with("silent-mcp/index.js") == [], "the sandbox outlived the crawl"
+    assert processes_with(silent) == [], "the sandbox outlived the crawl"
     fetched = len([p for p in packages.asked if p.startswith("/tarball/several-commands-mcp")])
     out = work / "out"
     done = run_cli(
@@ -707,14 +708,15 @@ def test_a_crawl_that_is_asked_to_stop(packages: PackageServer, work: Path, home
     line = [sys.executable, "-m", "toolscout", "crawl", "--work", str(work), "--package", "npm:silent-mcp"]
     if sent == signal.SIGTERM:
         line = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *line]
+    silent = f"{work}/installs/0/node_modules/silent-mcp/index.js"
     running = subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not processes_with("silent-mcp/index.js", program="node") and time.monotonic() < deadline:
+    while not processes_with(silent, program="node") and time.monotonic() < deadline:
         time.sleep(0.05)
     running.send_signal(sent)
     _, said = running.communicate(timeout=20)
     assert running.returncode == 130 and "Traceback" not in said, said
-    assert processes_with("silent-mcp/index.js") == []
+    assert processes_with(silent) == []
     assert list((work / "installs").glob("*")) == [] and list((work / "trash").glob("*")) == []
 
 

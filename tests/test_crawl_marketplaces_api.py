@@ -11,7 +11,8 @@ from marketplace_sites.crawling import Pages, crawl, found, now, problems
 from toolscout.crawler.agent.settings import AgentSettings
 from toolscout.crawler.fetch import FetchError
 from toolscout.crawler.sources.base import Verdict
-from toolscout.crawler.sources.marketplaces import NAMES, marketplace
+from toolscout.crawler.sources.known import MARKETPLACES
+from toolscout.crawler.sources.marketplaces import marketplace
 from toolscout.crawler.sources.marketplaces_api import DeepNlp, PulseMcp, Smithery
 from toolscout.crawler.sources.marketplaces_pages import SmitheryPages
 from toolscout.records import ServerState, Transport
@@ -133,7 +134,7 @@ async def test_smithery_goes_on_at_a_cursor_and_says_that_a_key_is_wrong() -> No
 
 def test_smithery_without_a_key_is_read_by_its_pages() -> None:
     assert isinstance(marketplace("smithery", AgentSettings()), SmitheryPages)
-    assert [marketplace(name, AgentSettings()).name for name in NAMES] == list(NAMES)
+    assert [marketplace(name, AgentSettings()).name for name in MARKETPLACES] == list(MARKETPLACES)
 
 
 class PulseApi(LocalSite):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+from pathlib import Path
 
 import pytest
+from crawl_work import run_cli
 from marketplace_sites.base import Listed, LocalSite, npx, uvx
 from marketplace_sites.chromium import browser, first_of, settings
 from marketplace_sites.crawling import Pages, crawl, found, now, problems
@@ -230,3 +233,32 @@ async def test_an_entry_that_does_not_answer_has_not_vanished() -> None:
         assert len(found(first)) == 2 and "503" in problems(first)[0] and not source.lists_all()
         site.robots = ""
         assert "npm/mail-mcp" in found(await crawl(source, cache)) and source.lists_all()
+
+
+@browser
+def test_from_the_command_line(tmp_path: Path) -> None:
+    """A marketplace is a source like others: its servers wait for deployment, a second run finds nothing new, and the
+    report says what reading them took."""
+    work, out = tmp_path / "work", tmp_path / "out"
+    line = ["crawl", "--source", "mcpso", "--work", str(work), "--no-deploy", "--report", str(out), "--json"]
+    with McpSoSite([SERVERS[0], SERVERS[3], SERVERS[5]]) as site:
+        env = {
+            "TOOLSCOUT_HOME": str(tmp_path),
+            "TOOLSCOUT_CRAWL_BASES": json.dumps({"mcpso": site.base}),
+            "TOOLSCOUT_CRAWL_UNSANDBOXED": str(os.geteuid() == 0),
+            "TOOLSCOUT_CRAWL_PAGE_DELAY": "0.01",
+            "TOOLSCOUT_CRAWL_PAGE_REST": "0.3",
+        }
+        done = run_cli(*line, env=env)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["listed"][0] | {"error": ""} == {
+            "source": "mcpso", "listed": 2, "new": 2, "gone": 0, "problems": 1, "error": "",
+        }  # fmt: skip
+        again = run_cli(*line, env=env)
+        assert json.loads(again.stdout)["listed"][0]["new"] == 0
+    (row,) = json.loads((out / "crawl.json").read_text())["marketplaces"]
+    assert (row["marketplace"], row["pages_read"], row["servers"]) == ("mcpso", 3, 2), (
+        "the second run read no page again"
+    )
+    assert row["seconds_per_server"] > 0
+    assert "page took" in (out / "crawl.html").read_text()

@@ -88,6 +88,11 @@ class Costs:
         )
         self.servers.append(cost)
 
+    def take(self) -> list[ServerCost]:
+        """The servers booked since the last time; they are not kept here."""
+        taken, self.servers = self.servers, []
+        return taken
+
     def summary(self) -> list[JsonObject]:
         """One row per marketplace and one for all: servers, means per server, and the totals. Failed pages count in."""
         names = sorted({s.marketplace for s in self.servers})

@@ -11,15 +11,18 @@ from toolscout.crawler.sources.base import Source
 from toolscout.errors import BadInput
 
 if TYPE_CHECKING:
+    from toolscout.crawler.agent.costs import Costs
     from toolscout.crawler.install.npm import NpmInstaller
     from toolscout.crawler.sources.clients import Configured
 
-NAMES = ("npm", "pypi", "registry", "clients")
+MARKETPLACES = ("smithery", "glama", "mcpso", "mcphub", "pulsemcp", "deepnlp", "pipedream")
+NAMES = ("npm", "pypi", "registry", "clients", *MARKETPLACES)
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What sources may need. ``names`` are files of package names by registry."""
+    """What sources may need. ``names`` are files of package names by registry; ``costs`` books what marketplaces
+    cost that are read page by page."""
 
     names: Mapping[str, Path] = field(default_factory=dict)
     pattern: str = "mcp"
@@ -28,6 +31,7 @@ class Setup:
     configured: Sequence[Configured] = ()
     npm: NpmInstaller | None = None
     work: Path | None = None
+    costs: Costs | None = None
 
 
 def make(name: str, setup: Setup) -> Source:
@@ -54,4 +58,8 @@ def make(name: str, setup: Setup) -> Source:
         from toolscout.crawler.sources.clients import ClientSource
 
         return ClientSource(setup.configured)
+    if name in MARKETPLACES:
+        from toolscout.crawler.sources.marketplaces import marketplace
+
+        return marketplace(name, costs=setup.costs)
     raise BadInput(f"There is no source '{name}'.", f"Known are: {', '.join(NAMES)}.")

@@ -5,14 +5,12 @@ from __future__ import annotations
 from toolscout.crawler.agent.costs import Costs
 from toolscout.crawler.agent.settings import AgentSettings
 from toolscout.crawler.sources.base import Source
+from toolscout.crawler.sources.known import MARKETPLACES
 from toolscout.crawler.sources.marketplaces_api import DeepNlp, PulseMcp, Smithery
 from toolscout.crawler.sources.marketplaces_pages import Glama, McpHub, McpSo, PagesSource, Pipedream, SmitheryPages
 from toolscout.errors import NotFound
 
 _PAGES: dict[str, type[PagesSource]] = {s.name: s for s in (SmitheryPages, Glama, McpSo, McpHub, Pipedream)}
-
-NAMES = ("smithery", "glama", "mcpso", "mcphub", "pulsemcp", "deepnlp", "pipedream")
-"""Names of all marketplaces."""
 
 
 def marketplace(name: str, settings: AgentSettings | None = None, costs: Costs | None = None) -> Source:
@@ -34,4 +32,4 @@ def marketplace(name: str, settings: AgentSettings | None = None, costs: Costs |
         return DeepNlp(settings)
     if name in _PAGES:
         return _PAGES[name](settings, costs)
-    raise NotFound(f"There is no marketplace {name!r}.", f"Known are: {', '.join(NAMES)}.")
+    raise NotFound(f"There is no marketplace {name!r}.", f"Known are: {', '.join(MARKETPLACES)}.")

@@ -19,6 +19,7 @@ from toolscout.commands.output import AsJson, emit, note, progress, say
 from toolscout.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
+    from toolscout.crawler.agent.costs import Costs
     from toolscout.crawler.coordinates import Coordinate
     from toolscout.crawler.crawl import Crawl, ListingReport, Progress
     from toolscout.crawler.fetch import Fetcher
@@ -35,7 +36,11 @@ _SAY_EVERY = 60.0
 def crawl(
     source: Annotated[
         list[str] | None,
-        typer.Option(help="npm, pypi, registry, clients. Repeatable.", show_default="what was listed before"),
+        typer.Option(
+            help="npm, pypi, registry, clients, or a marketplace: smithery, glama, mcpso, mcphub, pulsemcp, deepnlp, "
+            "pipedream. Repeatable.",
+            show_default="what waits",
+        ),
     ] = None,
     work: Annotated[
         Path | None,
@@ -236,16 +241,22 @@ class _Kit:
 async def _work(
     kit: _Kit, wanted: _Wanted, options: Any, since: str, fresh: bool, deploy: bool
 ) -> tuple[list[ListingReport], Progress | None]:
+    from toolscout.crawler.agent.costs import Costs
+    from toolscout.crawler.agent.settings import AgentSettings
     from toolscout.crawler.fetch import Fetcher
 
     crawling = kit.crawling
     async with Fetcher(crawling.state, contact=kit.contact) as fetcher:
         place = kit.place(fetcher) if deploy else None  # first: a listing is long, and a refusal should not wait for it
-        sources = _sources(kit, wanted)
+        settings = AgentSettings()
+        costs = Costs(settings.price_in, settings.price_out)
+        sources = _sources(kit, wanted, costs)
         if sources:
             options = replace(options, sources=[source.name for source in sources])
         with _listing_progress() as tell:
-            listed = await crawling.list_sources(sources, fetcher, since=since or None, fresh=fresh, tell=tell)
+            listed = await crawling.list_sources(
+                sources, fetcher, since=since or None, fresh=fresh, tell=tell, costs=costs
+            )
         if place is None:
             return listed, None
         with _deploy_progress() as show:
@@ -253,7 +264,7 @@ async def _work(
     return listed, done
 
 
-def _sources(kit: _Kit, wanted: _Wanted) -> list[Source]:
+def _sources(kit: _Kit, wanted: _Wanted, costs: Costs) -> list[Source]:
     from toolscout.crawler.sources.known import Setup, make
     from toolscout.crawler.sources.packages import PackagesSource
 
@@ -266,6 +277,7 @@ def _sources(kit: _Kit, wanted: _Wanted) -> list[Source]:
         configured=_configured(wanted.config) if "clients" in wanted.sources else (),
         npm=kit.installers.get("npm") if needs_npm else None,
         work=kit.crawling.work,
+        costs=costs,
     )
     made = [make(name, setup) for name in wanted.sources]
     return [*made, PackagesSource(wanted.packages)] if wanted.packages else made
