@@ -122,6 +122,7 @@ class Shop:
             start_new_session=True,
         )
         said = Stderr()
+        free = _free(folder)
 
         async def read() -> None:
             assert process.stdout is not None
@@ -141,8 +142,8 @@ class Shop:
                     raise DeployError(
                         Failure.INSTALL, "timeout", f"{said.text}\nstill installing after {seconds:.0f} s"
                     )
-                self._check_size(folder)
-            self._check_size(folder)
+                if self._grew(free):
+                    self.sized(folder)
         finally:
             if process.returncode is None:
                 kill_all(process.pid)
@@ -150,11 +151,19 @@ class Shop:
             reading.cancel()
         return process.returncode or 0, said.text
 
-    def _check_size(self, folder: Path) -> None:
-        if folder_size(folder) > self.limits.install_disk * MIB:
+    def sized(self, folder: Path) -> int:
+        """The installation's bytes. Raises DeployError when they are more than the limits allow."""
+        size = folder_size(folder)
+        if size > self.limits.install_disk * MIB:
             raise DeployError(
                 Failure.INSTALL, "too_large", f"the installation grew beyond {self.limits.install_disk} MiB"
             )
+        return size
+
+    def _grew(self, before: int) -> bool:
+        """Whether an installation can have grown too large, as cheaply as can be: to go through all of its files every
+        second costs as much as installing it. Other workers' files count in, so a yes is only a reason to look."""
+        return before - _free(self.cache) > self.limits.install_disk * MIB // 2
 
     def _confined(self, folder: Path, argv: Sequence[str]) -> list[str]:
         """As the installing user, who can write the installation and the caches and nothing else."""
@@ -194,6 +203,12 @@ def own_folder(folder: Path, mode: int = 0o755) -> Path:
     if os.geteuid() == 0:
         os.chown(folder, install_uid(), install_uid())
     return folder
+
+
+def _free(folder: Path) -> int:
+    """Free bytes of its file system."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
 
 
 def folder_size(folder: Path) -> int:

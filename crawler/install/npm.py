@@ -19,7 +19,6 @@ from toolscout.crawler.install.base import (
     Metadata,
     Shop,
     client_environment,
-    folder_size,
     ranked,
     told,
 )
@@ -118,7 +117,7 @@ class NpmInstaller(Installer):
             )
         order = ranked([e.name for e in entries], package)
         entries.sort(key=lambda e: order.index(e.name))
-        return Installed(folder, metadata(manifest, package), entries, (own,), folder_size(folder), pin)
+        return Installed(folder, metadata(manifest, package), entries, (own,), self._shop.sized(folder), pin)
 
 
 def metadata(manifest: Mapping[str, Any], package: str) -> Metadata:

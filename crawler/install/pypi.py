@@ -21,7 +21,6 @@ from toolscout.crawler.install.base import (
     Metadata,
     Shop,
     client_environment,
-    folder_size,
     ranked,
     told,
 )
@@ -132,7 +131,7 @@ class PypiInstaller(Installer):
         runnable = [t for t in tops if (site / t / "__main__.py").is_file()] + _scripts(site, tops)
         entries += [Entry(f"python -m {t}", (str(venv / "bin" / "python"), "-m", t), prefix) for t in runnable]
         own = tuple(site / t for t in tops if (site / t).is_dir())
-        return Installed(folder, metadata(found, package), entries, own, folder_size(folder), pin)
+        return Installed(folder, metadata(found, package), entries, own, self._shop.sized(folder), pin)
 
 
 def metadata(found: dist.Distribution, package: str) -> Metadata:
