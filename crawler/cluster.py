@@ -46,6 +46,9 @@ _OPENING = 180.0
 """Seconds that a station may take to open."""
 _CLOSING = 20.0
 _KNOCKING = 10.0
+_TOLD = 350
+"""Characters of what Ray says of one death."""
+_PARTS = ("class_name:", "actor_id:", "pid:", "namespace:", "ip:")
 _LOCAL_STORE = 128 << 20
 """Bytes of Ray's object store in local mode: outcomes are small."""
 
@@ -370,12 +373,13 @@ def _knock(address: str) -> None:
 
 def _nobody(address: str, why: str) -> NotFound:
     return NotFound(
-        f"No Ray cluster can be used at {address}: {why}.", "Start one with: ray start --head; or take --ray local."
+        f"No Ray cluster can be used at {address}: {why}.",
+        "Start one with: ray start --head; set RAY_AUTH_MODE=token where it has a token; or take --ray local.",
     )
 
 
 def _said(error: Exception) -> str:
     """What Ray says of a failure, without the names of its own parts."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("class_name:", "actor_id:", "pid:", "namespace:", "ip:"))]
-    return " ".join(told)[:600] or type(error).__name__
+    told = " ".join(line for line in lines if not line.startswith(_PARTS)).partition(" Some common causes")[0]
+    return told[:_TOLD] or type(error).__name__

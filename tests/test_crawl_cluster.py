@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import secrets
 import signal
 import sqlite3
 import subprocess
@@ -120,6 +121,8 @@ def packages() -> Iterator[PackageServer]:
             patch.setenv(name, value)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # the loopback only
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         yield server
     server.close()
 
@@ -381,6 +384,18 @@ def test_a_lost_machine_is_replaced_by_one_that_joins(
     assert process.returncode == 0, said
     assert driver.results() == {"npm/weather-mcp": (None, None), "npm/silent-mcp": ("timeout", "silent")}
     assert silent_in(work) == []
+
+
+@needs_ray
+@needs_sandbox
+@needs_node
+@pytest.mark.slow
+def test_full_disks_end_the_crawl_and_cost_no_package(address: str, work: Path, home: Path) -> None:
+    driver = Driver(work, home, "npm:weather-mcp", "--ray", address, "--keep-free", "1000000")
+    done = run_cli("crawl", *driver.options, env=driver.env)
+    assert done.returncode == 8 and "GiB of disk are free" in done.stderr, done.stderr
+    assert done.stderr.count("Left out:") == 2
+    assert driver.results() == {}
 
 
 @needs_ray
