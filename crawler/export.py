@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,13 @@ from toolscout.crawler import coordinates
 from toolscout.crawler.state import State
 from toolscout.index.guard.entry import examined
 from toolscout.jsonl import write_records
-from toolscout.records import Server, ServerState, Source, Tool
+from toolscout.records import JsonObject, Server, ServerState, Source, Tool
 
 if TYPE_CHECKING:
     from toolscout.index.catalogue import Catalogue
+
+Facts = Mapping[str, JsonObject]
+"""What enrichment knows of servers, by id: fields of their records (see `toolscout.crawler.enrich.enricher`)."""
 
 
 @dataclass
@@ -65,7 +68,19 @@ def _rank(server: Server) -> tuple[Any, ...]:
     )
 
 
-def export_files(state: State, folder: Path) -> Export:
+def pairs(state: State) -> Iterator[tuple[Server, list[Tool]]]:
+    """One server for each entity with its tools, as enrichment reads them."""
+    for server, _ in entities(state):
+        yield server, state.tools(server.server_id)
+
+
+def _enriched(state: State, facts: Facts | None) -> Iterator[tuple[Server, list[str]]]:
+    known = facts or {}
+    for server, copies in entities(state):
+        yield server.model_copy(update=known.get(server.server_id, {})), copies
+
+
+def export_files(state: State, folder: Path, facts: Facts | None = None) -> Export:
     """Write ``servers.jsonl.gz`` and ``tools.jsonl.gz`` (DESIGN's contract) into a folder, each atomically, and
     ``packages.txt``: what another needs to make the crawl again.
 
@@ -73,7 +88,7 @@ def export_files(state: State, folder: Path) -> Export:
     Raises StorageError.
     """
     done = Export()
-    kept = list(entities(state))
+    kept = list(_enriched(state, facts))
     done.merged = sum(len(copies) for _, copies in kept)
     done.unavailable = sum(server.state is ServerState.UNAVAILABLE for server, _ in kept)
     done.servers = write_records(folder / "servers.jsonl.gz", (server for server, _ in kept))
@@ -83,14 +98,14 @@ def export_files(state: State, folder: Path) -> Export:
     return done
 
 
-def into_catalogue(state: State, catalogue: Catalogue, *, trust: bool = True) -> Export:
+def into_catalogue(state: State, catalogue: Catalogue, *, trust: bool = True, facts: Facts | None = None) -> Export:
     """Bring the catalogue up to date with the crawl: exactly the tools that each server lists now.
 
     A tool whose fingerprint changed goes under review there, as for every source. What the user runs keeps its state;
     copies that were stored earlier give way to the server that is kept.
     """
     done = Export()
-    for server, copies in entities(state):
+    for server, copies in _enriched(state, facts):
         tools: list[Tool] = state.tools(server.server_id)
         known = catalogue.get_server(server.server_id)
         if known is not None and known.state in (ServerState.READY, ServerState.QUARANTINED):

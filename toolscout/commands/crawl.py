@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from toolscout.crawler.agent.costs import Costs
     from toolscout.crawler.coordinates import Coordinate
     from toolscout.crawler.crawl import Crawl, ListingReport, Progress
+    from toolscout.crawler.enrich.run import Asking
     from toolscout.crawler.fetch import Fetcher
     from toolscout.crawler.place import Place
     from toolscout.crawler.remote_station import Setup
@@ -119,6 +120,25 @@ def crawl(
     catalog: Annotated[
         bool, typer.Option("--catalog", help="Bring the catalogue up to date with what was found.")
     ] = False,
+    enrich: Annotated[
+        bool, typer.Option(help="Give what goes out a category and a summary (docs/ENRICHMENT.md).")
+    ] = True,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="OpenAI-compatible endpoint that writes the summaries (http://host:8000/v1).",
+            show_default="TOOLSCOUT_CRAWL_MODEL_URL, else from the servers' own words",
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Its model.", show_default="the first one it lists")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Most requests to it at once.")] = 8,
+    max_cost: Annotated[float, typer.Option(min=0, help="Cost ceiling of the work folder's summaries; 0: none.")] = 0.0,
+    price_in: Annotated[
+        float | None, typer.Option(min=0, help="Price of a million prompt tokens.", show_default="0")
+    ] = None,
+    price_out: Annotated[
+        float | None, typer.Option(min=0, help="Price of a million answer tokens.", show_default="0")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find MCP servers, deploy each in a sandbox, list its tools; stopped anywhere, the same command goes on.
@@ -127,6 +147,7 @@ def crawl(
     no file of yours at listing time.
     """
     from toolscout.crawler.crawl import Crawl, DeployOptions
+    from toolscout.crawler.enrich.run import Asking
     from toolscout.crawler.failures import Failure
     from toolscout.crawler.limits import Limits
     from toolscout.crawler.remote_station import Setup
@@ -138,6 +159,9 @@ def crawl(
             raise BadInput(f"There is no failure class '{name}'.", f"Known are: {', '.join(classes)}.")
     limits = Limits(seconds=seconds, memory=memory, disk=disk, install_disk=install_disk)
     options = DeployOptions(limit, minutes, tuple(retry or ()))
+    asking = Asking(endpoint, model, price_in, price_out, max_cost, concurrency)
+    if enrich:
+        asking.check()
     folder = work or load_settings().home / "crawl"
     setup = Setup(
         (ray_work or folder / "nodes").resolve(), sandbox, limits, keep_free, npm_client, python or (), contact
@@ -154,7 +178,7 @@ def crawl(
             from toolscout.crawler.coordinates import compare
 
             result["again"] = vars(compare(crawling.state, named))
-        result |= _outputs(crawling, export, report, known or [], catalog)
+        result |= _outputs(crawling, export, report, known or [], catalog, asking if enrich else None)
     if as_json:
         emit(result)
         return
@@ -308,13 +332,20 @@ def _configured(files: list[Path]) -> list[Any]:
 
 
 def _outputs(
-    crawling: Crawl, export: Path | None, report: Path | None, known: list[Path], catalog: bool
+    crawling: Crawl, export: Path | None, report: Path | None, known: list[Path], catalog: bool, asking: Asking | None
 ) -> dict[str, Any]:
     made: dict[str, Any] = {}
+    facts = None
+    if asking is not None and (export is not None or catalog):
+        from toolscout.crawler.enrich.run import enrich
+
+        with progress("Enriching") as tick:
+            facts, enriched = enrich(crawling.state, crawling.work, asking, lambda done: tick(done, None))
+        made["enriched"] = enriched.to_dict()
     if export is not None:
         from toolscout.crawler.export import export_files
 
-        made["export"] = {"folder": str(export), **export_files(crawling.state, export).to_dict()}
+        made["export"] = {"folder": str(export), **export_files(crawling.state, export, facts).to_dict()}
     if report is not None:
         from toolscout.crawler.report import write_report
         from toolscout.jsonl import read_records
@@ -330,7 +361,7 @@ def _outputs(
         from toolscout.settings import load_settings
 
         with Catalogue(load_settings().database_url) as catalogue:
-            made["catalog"] = into_catalogue(crawling.state, catalogue).to_dict()
+            made["catalog"] = into_catalogue(crawling.state, catalogue, facts=facts).to_dict()
     return made
 
 
@@ -349,6 +380,8 @@ def _tell(listed: list[ListingReport], done: Progress | None, result: dict[str, 
             f"of the packages named: {again['same']:,} with the same tools, {again['other_tools']:,} with others, "
             f"{again['no_tools']:,} with none, {again['not_tried']:,} not tried"
         )
+    if "enriched" in result:
+        _tell_enriched(result["enriched"])
     for name in ("export", "catalog"):
         if name in result:
             part = result[name]
@@ -357,6 +390,20 @@ def _tell(listed: list[ListingReport], done: Progress | None, result: dict[str, 
         say(f"report: {result['report']['folder']}/crawl.html")
     if "catalog" in result:
         note("The search is brought up to date with: toolscout index build")
+
+
+def _tell_enriched(enriched: dict[str, Any]) -> None:
+    sources = ", ".join(f"{count:,} {how}" for how, count in enriched["summaries"].items())
+    say(f"enriched: {enriched['servers']:,} servers, summaries: {sources or 'none'}")
+    if "problem" in enriched:
+        note(f"Categories are only those that were stated: {enriched['problem']}")
+    asked = enriched.get("model")
+    if asked and asked["asked"]:
+        tokens = f"{asked['prompt_tokens']:,} + {asked['completion_tokens']:,} tokens"
+        say(f"written now: {asked['asked']:,} summaries, {tokens}, {asked['price']:g}")
+    if asked and asked["failed"]:
+        why = ", ".join(f"{count:,} {reason}" for reason, count in asked["failed"].items())
+        note(f"Some summaries are from the servers' own words, not the model's: {why}. {asked['problem']}".strip())
 
 
 @contextmanager
