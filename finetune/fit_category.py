@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--servers", type=Path, nargs="+", required=True, help="servers with categories (JSONL)")
     parser.add_argument("--tools", type=Path, nargs="+", required=True, help="their tools")
     parser.add_argument("--encoder", type=Path, default=encoders_folder() / DEFAULT_ENCODER)
-    parser.add_argument("--least", type=float, default=0.3, help="below this probability: Miscellaneous")
+    parser.add_argument("--least", type=float, default=0.25, help="below this probability: Miscellaneous")
     parser.add_argument("--out", type=Path, default=HEAD)
     args = parser.parse_args(argv)
     with OnnxEncoder(args.encoder) as encoder:
