@@ -231,6 +231,10 @@ class Deployer:
                     return True
                 if worst is None or _telling(outcome.verdict) > _telling(worst):
                     worst = outcome.verdict
+                if worst is not None and (
+                    worst.cause == "http_only" or _dependencies_broke(installer, installed, worst)
+                ):
+                    break  # the other commands would tell the same, at the same price
         finally:
             outcome.run_seconds += time.monotonic() - began
         outcome.verdict = worst
@@ -288,6 +292,8 @@ class Deployer:
             tried.arguments = True
             given, shown = dummies.arguments_for(text)
             return replace(current, args=(*current.args, *given), shown=(*current.shown, *shown)) if given else None
+        if _dependencies_broke(installer, installed, verdict):
+            return None
         # An end without a word is a missing variable as often as not.
         unexplained = verdict.cause.startswith("status_") or verdict.cause == "exits"
         if verdict.failure is Failure.NEEDS_KEY or unexplained:
@@ -349,6 +355,13 @@ class Deployer:
             outcome.needs_key = bool(how.env)
             outcome.needs_arguments = how.args != how.shown
         return verdict, said
+
+
+def _dependencies_broke(installer: Installer, installed: Installed, verdict: Verdict) -> bool:
+    """Whether a package likely fails for what its dependencies have become, and there is a clock to set back."""
+    if installer.registry != "pypi" or installed.pinned or verdict.failure is not Failure.CRASHED:
+        return False
+    return verdict.cause == "import_error" or re.search(r'^\s+File "', verdict.evidence, re.M) is not None
 
 
 async def _unless_http(talk: Coroutine[Any, Any, Listing], running: Running) -> Listing:
