@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types
 from fastmcp import FastMCP
+from mcp.server.request_state import RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from toolscout import __version__
 from toolscout.errors import ToolscoutError
 from toolscout.server import contract
+from toolscout.server.seal import HomeSeal
 from toolscout.server.wire import error_result, json_result, text_result
 from toolscout.validation import ARGUMENT_KEYS, validate
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
     from toolscout.server.engine import Engine
+    from toolscout.server.install import Asking
 
 logger = logging.getLogger(__name__)
 
@@ -42,20 +46,26 @@ _UNUSED_METHODS = ("prompts/list", "prompts/get", "resources/list", "resources/t
 _LIST_WAITS_SECONDS = 2.5
 _LIST_TTL_MS = 60_000  # only the sentence on what stands behind the search ever changes
 
+_FIRST_WITH_FORMS = "2025-06-18"
+_ANSWER_SECONDS = 600.0  # as long as FastMCP lets the stateless era take
+
 _INPUTS = {"find_tools": contract.FIND_INPUT, "suggest_call": contract.SUGGEST_INPUT, "invoke": contract.INVOKE_INPUT}
 
 
 class App:
-    """One engine behind one FastMCP server."""
+    """One engine behind one FastMCP server. ``local``: its clients run on this machine, as the same user."""
 
-    def __init__(self, engine: Engine, *, auth: AuthProvider | None = None) -> None:
+    def __init__(self, engine: Engine, *, auth: AuthProvider | None = None, local: bool = True) -> None:
         self.engine = engine
+        offers = engine.settings.install_offers
+        self._offers = local if offers is None else offers
         self.on_call: Callable[[str, str, float], None] | None = None
         self.fastmcp: FastMCP[Any] = FastMCP(
             contract.NAME,
             version=__version__,
             instructions=contract.INSTRUCTIONS,
             auth=auth,
+            request_state_security=RequestStateSecurity(codec=HomeSeal(engine.settings.home)),
         )
         self.lowlevel = self.fastmcp._mcp_server
         self.lowlevel.title = contract.TITLE
@@ -131,6 +141,7 @@ class App:
             input_responses=params.input_responses,
             request_state=params.request_state,
             meta=_capabilities(ctx),
+            asking=_asking(ctx) if self._offers else None,
         )
         if result.setdefault("resultType", "complete") == "complete":
             return result if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else for_the_older_era(result)
@@ -173,3 +184,32 @@ def _capabilities(ctx: ServerRequestContext[Any, Any]) -> dict[str, Any] | None:
     if not isinstance(meta, dict) or mcp_types.CLIENT_CAPABILITIES_META_KEY not in meta:
         return None
     return {mcp_types.CLIENT_CAPABILITIES_META_KEY: meta[mcp_types.CLIENT_CAPABILITIES_META_KEY]}
+
+
+def _asking(ctx: ServerRequestContext[Any, Any]) -> Asking | None:
+    """How the person behind the client can be asked; None if the client has not said that it shows forms.
+
+    A client of the 2025 handshake is asked on its own connection, which plain HTTP requests without a session lack.
+    """
+    declared = ctx.session.client_capabilities
+    elicitation = declared.elicitation if declared is not None else None
+    # Before there were modes, all there was was the form: an empty declaration still means it.
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return None
+    from toolscout.server.install import Asking, CannotAsk
+
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return Asking()
+    if ctx.protocol_version < _FIRST_WITH_FORMS or not ctx.session.can_send_request:
+        return None
+
+    async def during(params: dict[str, Any]) -> object:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await ctx.session.elicit_form(params["message"], params["requestedSchema"], ctx.request_id)
+        except TimeoutError:
+            return None
+        except (MCPError, ValidationError) as error:
+            raise CannotAsk from error
+
+    return Asking(during)

@@ -21,6 +21,7 @@ from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import ADVICE_FILTERED, compact_answer
 from toolscout.server.journal import Journal
+from toolscout.server.launch import runs
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from toolscout.index.search import Answer, SearchIndex
     from toolscout.server.caller import Caller
     from toolscout.server.config import UpstreamConfig
+    from toolscout.server.install import Asking, Installer
     from toolscout.server.invoke import Invoker
     from toolscout.server.link import Relayed
     from toolscout.server.pool import UpstreamPool
@@ -48,6 +50,8 @@ _NAME_LENGTH = 24
 _POINTER_CHECK_SECONDS = 1.0
 _LOAD_SECONDS = 45.0
 _LISTED_AT_ONCE = 4
+_LISTED = ("transport", "instructions", "protocol_version", "checked_at")  # what only the server itself can say
+_INSTALL_SECONDS = 300.0  # a first start downloads the package
 _SETTLE_SECONDS = 1.0  # servers announce each of many changes; they are listed once
 
 
@@ -76,6 +80,8 @@ class Engine:
         self._unreadable = ""
         self._pool: UpstreamPool | None = None
         self._invoker: Invoker | None = None
+        self._installer: Installer | None = None
+        self._on_trial: dict[str, UpstreamConfig] = {}
         self._caller: Caller | None = None
         self._loading: asyncio.Task[None] | None = None
         self._mending: asyncio.Task[None] | None = None
@@ -94,6 +100,8 @@ class Engine:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        if self._installer is not None:
+            await self._installer.close()
         if self._pool is not None:
             await self._pool.close()
         if self._caller is not None:
@@ -131,18 +139,20 @@ class Engine:
         if self._pool is None:
             from toolscout.server.pool import UpstreamPool
 
-            self._pool = UpstreamPool(self.settings, self.configured, on_tools_changed=self._tools_changed)
+            self._pool = UpstreamPool(self.settings, self._upstreams, on_tools_changed=self._tools_changed)
         return self._pool
 
     @property
     def invoker(self) -> Invoker:
         """Validation and dispatch of calls."""
         if self._invoker is None:
+            from toolscout.server.install import Installer
             from toolscout.server.invoke import Invoker
 
+            self._installer = Installer(add=self._install, count=self._count, configured=self.configured)
             self._invoker = Invoker(
                 find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
-                settings=self.settings,
+                settings=self.settings, installer=self._installer,
             )  # fmt: skip
         return self._invoker
 
@@ -328,30 +338,48 @@ class Engine:
         *,
         timeout_s: float | None = None,
         dry_run: bool = False,
+        asking: Asking | None = None,
         **relayed: Unpack[Relayed],
     ) -> dict[str, Any]:
-        """``invoke`` of the contract: the upstream's result as it came, or a tool error that says what to correct."""
+        """``invoke`` of the contract: the upstream's result as it came, or a tool error that says what to correct.
+
+        With ``asking``, the question to a person whether the server shall be installed comes before.
+        """
         started = time.perf_counter()
         if self._index is None:
             await self.loaded()
-        result = await self.invoker.invoke_raw(tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, **relayed)
+        result = await self.invoker.invoke_raw(
+            tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, asking=asking, **relayed
+        )
         self.journal.note("invoke", "", tool_id, "error" if result.get("isError") else "ok", started)
         return result
 
     # --- servers -----------------------------------------------------------------------------------------------------
 
     async def refresh_server(
-        self, name: str, *, accept_changes: bool = False, reindex: bool = True, trust: bool | None = None
+        self,
+        name: str,
+        *,
+        accept_changes: bool = False,
+        reindex: bool = True,
+        trust: bool | None = None,
+        patience: float = 0.0,
     ) -> Change:
         """List a configured server's tools, put them into the catalogue, and bring the index up to date.
 
         A tool that is known and has changed is quarantined until it is reviewed, unless ``accept_changes``; a new one
-        is, unless ``trust`` (by default the setting ``trust_imports``).
+        is, unless ``trust`` (by default the setting ``trust_imports``). ``patience``:
+        seconds that its start may take, where that is more than the settings allow.
 
         Raises:
             UpstreamError, NotAllowed: the server cannot be started or needs a value that is not set.
         """
-        server, tools = await self.pool.list_tools(name, fresh=True)
+        server, tools = await self.pool.list_tools(name, fresh=True, patience=patience)
+        config = self._upstreams().get(name)
+        known = await self._run(lambda: self.catalogue.get_server(name))
+        if known is not None and known.sources and config is not None and runs(known, config.fields):
+            # A catalogue says more of a server (licence, homepage, what it is for) than the server does itself.
+            server = known.model_copy(update={field: getattr(server, field) for field in _LISTED})
         server.state = ServerState.READY
         trusted = self.settings.trust_imports if trust is None else trust
         put = partial(self.catalogue.put_server, server, tools, trust=trusted, accept_changes=accept_changes)
@@ -391,6 +419,32 @@ class Engine:
         if config is not None:
             return ServerState.UNAVAILABLE if config.disabled else ServerState.READY
         return ServerState.NEEDS_INSTALL if state is ServerState.READY else state
+
+    async def _install(self, config: UpstreamConfig) -> None:
+        """Start a server that a person has approved, bring in its tools through the guard, and configure it.
+
+        Its entry is written last: until its tools have been compared with those that the catalogue had, nothing calls
+        it, and a failure leaves nothing behind. What the catalogue did not have waits for a review like what differs.
+        """
+        name = config.name
+        self._on_trial[name] = config
+        try:
+            await self.refresh_server(name, trust=False, patience=_INSTALL_SECONDS)
+            if name not in self.configured():  # another process on this home may have been quicker
+                await self._run(partial(self.servers.add, config, overwrite=False))
+        except BaseException:
+            self._on_trial.pop(name, None)
+            await self.pool.stop(name)
+            raise
+        del self._on_trial[name]
+
+    async def _count(self, server_id: str) -> int:
+        """How many tools of a server may be used."""
+        return await self._run(lambda: sum(1 for _ in self.catalogue.tools(server_id, {Review.APPROVED})))
+
+    def _upstreams(self) -> Mapping[str, UpstreamConfig]:
+        """The configured upstreams, and those that are being installed."""
+        return {**self.configured(), **self._on_trial} if self._on_trial else self.configured()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,10 @@ ADVICE_FILTERED = (
     "Ask once more without them, to see what else is here."
 )
 ADVICE_UNAVAILABLE = "unavailable: its server is not configured here and did not answer when it was last checked."
-ADVICE_INSTALL = "needs_install: invoke it to read how its server is added, or ask the user to run that command."
+ADVICE_INSTALL = (
+    "needs_install: invoke it, and the user is asked whether its server may be installed, where the client can ask; "
+    "else the answer says which command adds it."
+)
 
 _ADVICE = {ServerState.NEEDS_INSTALL: ADVICE_INSTALL, ServerState.UNAVAILABLE: ADVICE_UNAVAILABLE}
 

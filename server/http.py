@@ -75,7 +75,7 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
             f"Refusing to listen on {host} without authentication.",
             "Set TOOLSCOUT_AUTH_TOKEN (or TOOLSCOUT_AUTH_JWKS), or listen on 127.0.0.1.",
         )
-    app = App(engine, auth=auth)
+    app = App(engine, auth=auth, local=False)
     metrics = Metrics(engine)
     app.on_call = metrics.observe
     app.fastmcp.custom_route("/health", methods=["GET"])(_health(engine))

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Unpack
 
 from toolscout.errors import InvalidArguments, NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import Install, JsonObject, Review, Server, ServerState, Tool
+from toolscout.server.install import Asking, CannotAsk, Installer, answer_in, refused, without_answer
+from toolscout.server.launch import how_to_add, install_command
+from toolscout.server.offer import Offer, accepted
 from toolscout.server.pool import UpstreamPool, as_result, complete
 from toolscout.server.upstream import Refused
 from toolscout.settings import Settings
@@ -23,12 +26,14 @@ if TYPE_CHECKING:
 _LONGEST_TIMEOUT = 3600.0
 _INVALID_PARAMS = -32602
 _SUGGESTED = 5
+_OFFERED = frozenset({ServerState.NEEDS_INSTALL, ServerState.NEEDS_KEY})
 
 
 class Invoker:
     """Makes calls by tool id.
 
-    ``find_tool`` and ``server_of`` look up records, ``suggest_ids`` gives the ids nearest to a wrong one.
+    ``find_tool`` and ``server_of`` look up records, ``suggest_ids`` gives the ids nearest to a wrong one. Without an
+    ``installer`` nobody is asked whether a server may be installed.
     """
 
     def __init__(
@@ -38,12 +43,14 @@ class Invoker:
         suggest_ids: Callable[[str], list[str]],
         pool: UpstreamPool,
         settings: Settings,
+        installer: Installer | None = None,
     ) -> None:
         self._find_tool = find_tool
         self._server_of = server_of
         self._suggest_ids = suggest_ids
         self._pool = pool
         self._settings = settings
+        self._installer = installer
 
     async def invoke(
         self,
@@ -68,45 +75,94 @@ class Invoker:
         *,
         timeout_s: float | None = None,
         dry_run: bool = False,
+        asking: Asking | None = None,
         **relayed: Unpack[Relayed],
     ) -> JsonObject:
-        """As :meth:`invoke`, with the result in wire form: what the upstream sent is not parsed and made anew."""
+        """As :meth:`invoke`, with the result in wire form: what the upstream sent is not parsed and made anew.
+
+        With ``asking`` the person behind the call may be asked whether a server that is not installed shall be.
+        """
         try:
             tool = self._tool(tool_id)
+            if self._installer is not None:
+                await self._installer.settled(tool.server_id)
+                tool = self._tool(tool_id)
+            answer = answer_in(relayed)
+            if answer is not None and not accepted(answer):
+                return refused(tool.server_id, tool.name)
             server = self._server_of(tool.server_id)
             # Before the arguments are looked at: what is said of those shows the tool's own words.
-            self._check_state(tool, server)
+            self._check_review(tool, server)
+            absence = self._absence(tool, server)
+            offer = await self._offer(tool, server, absence, None if dry_run else asking)
             sent = unwrap_envelope(tool_id, arguments, tool.input_schema)
             if problems := validate(sent, tool.input_schema, key=tool.fingerprint or None):
                 return _error(explain(problems, tool))
             timeout = _seconds(timeout_s)
             if dry_run:
                 return self._dry_run(tool, sent)
-            try:
-                result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, **relayed)
-                # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
-                as_result(tool.server_id, tool.name, result)
-                return complete(result)
-            except Refused as error:
-                if error.code == _INVALID_PARAMS:
-                    return _error(f"{error.sentence()}\n{_usage(tool)}")
-                raise
-            except NotFound:
-                raise _not_installed(tool.server_id, server) from None
+            if offer is not None and asking is not None and self._installer is not None:
+                try:
+                    result = await self._installer.ask(offer, tool, asking, relayed)
+                except CannotAsk:
+                    raise absence or _not_installed(tool.server_id, offer.server) from None
+                if result is not None:
+                    return result
+                tool = self._installed(tool_id)
+            return await self._call(tool, sent, timeout, without_answer(relayed))
         except InvalidArguments as error:
             found = self._find_tool(tool_id) if isinstance(tool_id, str) else None
             return _error(f"{error.sentence()}\n{_usage(found)}" if found else error.sentence())
         except ToolscoutError as error:
             return _error(error.sentence())
 
+    async def _call(self, tool: Tool, sent: JsonObject, timeout: float | None, relayed: Relayed) -> JsonObject:  # noqa: ASYNC109
+        try:
+            result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, **relayed)
+            # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
+            as_result(tool.server_id, tool.name, result)
+            return complete(result)
+        except Refused as error:
+            if error.code == _INVALID_PARAMS:
+                return _error(f"{error.sentence()}\n{_usage(tool)}")
+            raise
+        except NotFound:
+            raise _not_installed(tool.server_id, self._server_of(tool.server_id)) from None
+
+    async def _offer(
+        self, tool: Tool, server: Server | None, absence: ToolscoutError | None, asking: Asking | None
+    ) -> Offer | None:
+        """What the person can be asked about a server that is absent. Raises ``absence`` where there is nothing."""
+        if absence is None:
+            return None
+        if asking is None or self._installer is None or server is None or server.state not in _OFFERED:
+            raise absence
+        offer = await self._installer.offer(server, tool)
+        if offer is None:
+            raise absence
+        return offer
+
+    def _installed(self, tool_id: str) -> Tool:
+        """The tool as its server, just installed, lists it. Raises ToolscoutError where it is not what was offered."""
+        tool = self._find_tool(tool_id)
+        if tool is None:
+            server_id = tool_id.rpartition("/")[0]
+            raise NotFound(
+                f"'{server_id}' is installed now, but it has no tool '{tool_id}': the catalogue was out of date.",
+                hint="Use find_tools to see what it has.",
+            )
+        self._check_review(tool, self._server_of(tool.server_id))
+        return tool
+
     def refusal(self, tool_id: str) -> ToolscoutError | None:
         """Why a call of the tool would be refused whatever its arguments are, or None."""
         try:
             tool = self._tool(tool_id)
-            self._check_state(tool, self._server_of(tool.server_id))
+            server = self._server_of(tool.server_id)
+            self._check_review(tool, server)
         except ToolscoutError as error:
             return error
-        return None
+        return self._absence(tool, server)
 
     def _tool(self, tool_id: object) -> Tool:
         if not isinstance(tool_id, str) or not tool_id.strip():
@@ -128,40 +184,45 @@ class Invoker:
             f"There is no tool '{tool_id}'.", hint=f"{hint} Use find_tools to look for the right one.".strip()
         )
 
-    def _check_state(self, tool: Tool, server: Server | None) -> None:
-        """Refuse what must not or can't be called, saying what a person has to do.
+    def _check_review(self, tool: Tool, server: Server | None) -> None:
+        """Refuse what must not be called, saying what a person has to do."""
+        quarantined = server is not None and server.state is ServerState.QUARANTINED
+        if tool.review is Review.APPROVED and not quarantined:
+            return
+        what = "has changed since it was approved and is" if tool.review is Review.CHANGED else "is"
+        if tool.review is Review.BLOCKED:
+            raise NotAllowed(
+                f"The tool '{tool.tool_id}' is blocked here.", hint="A person can see why: toolscout review."
+            )
+        raise NotAllowed(
+            f"The tool '{tool.tool_id}' {what} quarantined: a person has to approve it before it may be called.",
+            hint=f"Ask them to run: toolscout review {shlex.quote(tool.server_id)}",
+        )
 
-        Only quarantine is final here. The other states are what was true at the last check: an upstream that is
-        configured is tried, and says itself what is wrong now.
+    def _absence(self, tool: Tool, server: Server | None) -> ToolscoutError | None:
+        """Why a tool that may be called can't be, and what a person has to do; None if it can be tried.
+
+        The states are what was true at the last check: an upstream that is configured is tried, and says itself what is
+        wrong now.
         """
         state = server.state if server is not None else ServerState.READY
-        if tool.review is not Review.APPROVED or state is ServerState.QUARANTINED:
-            what = "has changed since it was approved and is" if tool.review is Review.CHANGED else "is"
-            if tool.review is Review.BLOCKED:
-                raise NotAllowed(
-                    f"The tool '{tool.tool_id}' is blocked here.", hint="A person can see why: toolscout review."
-                )
-            raise NotAllowed(
-                f"The tool '{tool.tool_id}' {what} quarantined: a person has to approve it before it may be called.",
-                hint=f"Ask them to run: toolscout review {shlex.quote(tool.server_id)}",
-            )
         if state is ServerState.READY or self._pool.configured(tool.server_id):
-            return
+            return None
         if state is ServerState.NEEDS_KEY and server is not None:
             names = [v.name for v in server.install.env if v.required or v.secret] or [
                 v.name for v in server.install.env
             ]
-            raise NotAllowed(
+            return NotAllowed(
                 f"The server '{tool.server_id}' needs {', '.join(names) or 'a key'} before its tools can be called.",
-                hint=f"{_variables(server.install)} Then add it: toolscout add {shlex.quote(tool.server_id)}".strip(),
+                hint=f"{_variables(server.install)} {how_to_add(server)}".strip(),
             )
         if state is ServerState.UNAVAILABLE:
             checked = f" (last tried {server.checked_at})" if server is not None and server.checked_at else ""
             hint = "Use find_tools (ready_only) for another one."
-            if server is not None and (command := install_command(server.install)):
-                hint += f" Or a person can try to add it ({command}): toolscout add {shlex.quote(tool.server_id)}"
-            raise NotAllowed(f"The server '{tool.server_id}' is not available{checked}.", hint=hint)
-        raise _not_installed(tool.server_id, server)
+            if server is not None and (command := install_command(server)):
+                hint += f" Or a person can try it; it is started with: {command}. {how_to_add(server)}"
+            return NotAllowed(f"The server '{tool.server_id}' is not available{checked}.", hint=hint)
+        return _not_installed(tool.server_id, server)
 
     def _dry_run(self, tool: Tool, arguments: JsonObject) -> JsonObject:
         report: JsonObject = {
@@ -192,27 +253,14 @@ def _usage(tool: Tool) -> str:
 def _not_installed(server_id: str, server: Server | None) -> NotFound:
     parts = []
     if server is not None:
-        if command := install_command(server.install):
+        if command := install_command(server):
             parts.append(f"It is started with: {command}.")
-        parts.append(_variables(server.install))
-    parts.append(f"A person can add it: toolscout add {shlex.quote(server_id)}")
+        parts += [_variables(server.install), how_to_add(server)]
+    else:
+        parts.append(f"A person can add it: toolscout add {shlex.quote(server_id)}")
     return NotFound(
         f"The server '{server_id}' is known but not installed here, so its tools can't be called.",
         hint=" ".join(p for p in parts if p),
-    )
-
-
-def install_command(install: Install) -> str:
-    """The command line that starts a server, or its URL; empty when unknown."""
-    if install.url:
-        return install.url
-    if install.command:
-        return shlex.join([install.command, *install.args])
-    if not install.package:
-        return ""
-    at = f"{install.package}@{install.version}" if install.version else install.package
-    return {"npm": f"npx -y {at}", "pypi": f"uvx {at}", "oci": f"docker run -i --rm {install.package}"}.get(
-        install.registry, ""
     )
 
 

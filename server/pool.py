@@ -83,11 +83,21 @@ class UpstreamPool:
         """As :meth:`call`, but the result as it came over the wire: nothing is parsed twice."""
         return await self._upstream(server_id).call(tool_name, arguments, timeout=timeout, **relayed)
 
-    async def list_tools(self, server_id: str, *, fresh: bool = False) -> tuple[Server, list[Tool]]:
-        """The upstream's server record and tools; ``fresh`` asks it even when the cached list should hold."""
+    async def list_tools(
+        self, server_id: str, *, fresh: bool = False, patience: float = 0.0
+    ) -> tuple[Server, list[Tool]]:
+        """The upstream's server record and tools; ``fresh`` asks it even when the cached list should hold.
+
+        ``patience``: seconds that it may take to start, where that is more than what the settings allow.
+        """
         from toolscout.server.listing import read_listing
 
-        return await read_listing(self._upstream(server_id), fresh=fresh)
+        upstream = self._upstream(server_id)
+        upstream.patience = patience
+        try:
+            return await read_listing(upstream, fresh=fresh)
+        finally:
+            upstream.patience = 0.0
 
     def configured(self, server_id: str) -> bool:
         """Whether the present configuration has an upstream of that name."""

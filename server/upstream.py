@@ -100,6 +100,8 @@ class Upstream:
         self.link: Link | None = None
         self.in_flight = 0
         self.last_used = time.monotonic()
+        self.patience = 0.0
+        """Seconds that the next start may take, where that is more than the settings allow."""
         self._settings = settings
         self._load = load
         self._marker = marker
@@ -280,7 +282,7 @@ class Upstream:
             raise
 
     async def _connect(self, config: UpstreamConfig) -> Link:
-        limit = self._settings.upstream_start_timeout
+        limit = max(self._settings.upstream_start_timeout, self.patience)
         if config.auth == "oauth":
             limit = max(limit, 300.0)
         began = time.monotonic()

@@ -15,10 +15,12 @@ import pytest
 
 from toolscout import __version__
 from toolscout.cli import EXIT_CODES, execute
-from toolscout.commands import launch, reference, use
+from toolscout.commands import reference, use
 from toolscout.commands.output import printable
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
-from toolscout.records import EnvVar, Install, Server, Transport
+from toolscout.index.catalogue import Catalogue
+from toolscout.records import EnvVar, Install, Server, Source, Transport
+from toolscout.server import launch
 from toolscout.server.caller import ENABLE_MODEL
 from toolscout.server.config import ServersFile
 from toolscout.server.starter import STARTERS, starter_config
@@ -177,22 +179,118 @@ def test_catalogue_servers_become_runnable_entries(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(launch.shutil, "which", lambda name: f"/bin/{name}")
     env = [EnvVar(name="API_KEY", required=True, secret=True), EnvVar(name="DEBUG_LEVEL_NOT_SET")]
     npm = server("npm", package="@s/p", version="1.2.0", command="p-mcp", args=["--stdio"], env=env)
-    entry, required = launch.catalogue_entry(npm, ["/data"])
-    assert launch.shown(entry) == "npx -y --package @s/p@1.2.0 -- p-mcp --stdio /data"
-    assert entry["env"] == {"API_KEY": "${API_KEY}"}
-    assert required == ["API_KEY"]
-    pypi, _ = launch.catalogue_entry(server("pypi", package="p", version="2.0", command="p-mcp"))
-    assert launch.shown(pypi) == "uv tool run --from p==2.0 p-mcp"
-    uvx, _ = launch.catalogue_entry(server("pypi", command="uvx", args=["a2a-mcp-server"]))
-    assert launch.shown(uvx) == "uv tool run a2a-mcp-server"
-    npx, _ = launch.catalogue_entry(server("npm", command="npx", args=["-y", "mcp-remote", "https://h.example/mcp"]))
-    assert launch.shown(npx) == "npx -y mcp-remote https://h.example/mcp"
-    url, _ = launch.catalogue_entry(server("url", url="https://h.example/sse", transport=Transport.SSE))
-    assert url == {"url": "https://h.example/sse", "transport": "sse"}
-    oci, _ = launch.catalogue_entry(server("oci", package="ghcr.io/a/b", version="1", env=env))
-    assert launch.shown(oci) == "docker run -i --rm -e API_KEY ghcr.io/a/b:1"
+    found = launch.catalogue_launch(npm)
+    assert launch.shown(found.entry) == "npx -y --package @s/p@1.2.0 -- p-mcp --stdio"
+    assert found.entry["env"] == {"API_KEY": "${API_KEY}"}
+    assert (found.required, found.placeholders) == (("API_KEY",), ())
+    uvx_args = ["--exclude-newer", "2026-01-01", "--from", "p==2.0", "p-mcp"]
+    for entry, runs, said in [
+        (server("pypi", package="p", version="2.0", command="p-mcp"), "uv tool run --from p==2.0 p-mcp",
+         "uvx --from p==2.0 p-mcp"),
+        (server("pypi", command="uvx", args=["a2a-mcp-server"]), "uv tool run a2a-mcp-server", "uvx a2a-mcp-server"),
+        (server("pypi", package="p", version="2.0", command="uvx", args=uvx_args),
+         "uv tool run --exclude-newer 2026-01-01 --from p==2.0 p-mcp",
+         "uvx --exclude-newer 2026-01-01 --from p==2.0 p-mcp"),
+        (server("npm", command="npx", args=["-y", "mcp-remote", "https://h.example/mcp"]),
+         "npx -y mcp-remote https://h.example/mcp", "npx -y mcp-remote https://h.example/mcp"),
+        (server("oci", package="ghcr.io/a/b", version="1", env=env), "docker run -i --rm -e API_KEY ghcr.io/a/b:1",
+         "docker run -i --rm -e API_KEY ghcr.io/a/b:1"),
+    ]:  # fmt: skip
+        assert launch.shown(launch.catalogue_launch(entry).entry) == runs
+        assert launch.install_command(entry) == said
+    remote = launch.catalogue_launch(server("url", url="https://h.example/sse", transport=Transport.SSE))
+    assert remote.entry == {"url": "https://h.example/sse", "transport": "sse"}
     with pytest.raises(NotAllowed, match="does not say"):
-        launch.catalogue_entry(server("none"))
+        launch.catalogue_launch(server("none"))
+    with pytest.raises(BadInput, match="not the name"):
+        launch.catalogue_launch(server("oci", package="--privileged"))
+
+
+def test_toolscouts_own_variables_are_handed_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = [EnvVar(name="TOOLSCOUT_AUTH_TOKEN"), EnvVar(name="SET_HERE"), EnvVar(name="NOT_SET_HERE")]
+    env += [EnvVar(name="MCP_TRANSPORT", description="MCP_TRANSPORT=stdio")]
+    environ = {"TOOLSCOUT_AUTH_TOKEN": "t", "SET_HERE": "x"}
+    found = launch.catalogue_launch(server("none", command="srv", env=env), environ)
+    assert found.entry["env"] == {"SET_HERE": "${SET_HERE}", "MCP_TRANSPORT": "stdio"}
+
+
+@pytest.mark.parametrize(
+    ("env", "headers", "required"),
+    [
+        (["Authorization"], {"Authorization": "${Y_AUTHORIZATION}"}, ("Y_AUTHORIZATION",)),
+        (["x-pd-project-id"], {"x-pd-project-id": "${Y_X_PD_PROJECT_ID}"}, ("Y_X_PD_PROJECT_ID",)),
+        (["THE_TOKEN"], {"Authorization": "Bearer ${THE_TOKEN}"}, ("THE_TOKEN",)),
+    ],
+)
+def test_a_header_is_no_variable(env: list[str], headers: dict[str, str], required: tuple[str, ...]) -> None:
+    remote = server("url", url="https://h.example/mcp", env=[EnvVar(name=n, required=True) for n in env])
+    found = launch.catalogue_launch(remote)
+    assert (found.entry["headers"], found.required) == (headers, required)
+
+
+def test_which_header_takes_which_of_several_keys_is_not_guessed() -> None:
+    env = [EnvVar(name=n, required=True) for n in ("ONE_KEY", "TWO_KEY")]
+    with pytest.raises(NotAllowed, match="which header of x/y takes ONE_KEY"):
+        launch.catalogue_launch(server("url", url="https://h.example/mcp", env=env))
+
+
+def test_placeholders_are_filled_in_order_or_asked_for() -> None:
+    found = launch.catalogue_launch(
+        server("none", command="srv", args=["--dir", "<directory>", "--api-key", "<key>", "--db=<connection string>"])
+    )
+    assert found.placeholders == ("directory", "connection string")
+    assert found.required == ("Y_API_KEY",), "a key comes from the environment, not from the command line"
+    entry = found.filled(["/a b", r"x\1"])
+    assert entry["args"] == ["--dir", "/a b", "--api-key", "${Y_API_KEY}", r"--db=x\1"]
+    for few in ([], ["/a"], ["<directory>", "x"]):
+        with pytest.raises(NotAllowed) as refused:
+            found.filled(few)
+        assert refused.value.sentence() == (
+            "x/y needs values of yours for <directory> and <connection string>, and a person can add it so: "
+            "toolscout add x/y --arg '<directory>' --arg '<connection string>'"
+        )
+    with pytest.raises(BadInput, match="takes 2 values"):
+        found.filled(["1", "2", "3"])
+    for bad in ("", "a\nb"):
+        with pytest.raises(BadInput):
+            found.filled(["/a", bad])
+    assert launch.catalogue_launch(server("pypi", command="uvx", args=["--with", "mcp<2,>1", "p"])).placeholders == ()
+
+
+def test_what_is_said_of_a_server_to_add() -> None:
+    assert launch.how_to_add(server("npm", package="a")) == "A person can add it: toolscout add x/y"
+    keyed = server("npm", package="a", args=["--brave-api-key", "<key>"])
+    assert launch.how_to_add(keyed).endswith("toolscout add x/y (it takes BRAVE_API_KEY from the environment)")
+    assert "toolscout add x/y --arg '<URL>'" in launch.how_to_add(server("npm", package="a", args=["<URL>"]))
+    assert launch.how_to_add(server("none")) == "A person can add it: toolscout add x/y"
+
+
+def test_a_catalogue_server_is_added_with_values_for_its_placeholders(home: Path, capsys: Capture) -> None:
+    record = server("none", command=sys.executable, args=["-m", "mcp_server_time", "--local-timezone=<timezone>"])
+    with Catalogue(Settings(home=home).database_url) as catalogue:
+        catalogue.put_server(record.model_copy(update={"license": "MIT", "sources": [Source(marketplace="m", id="i")]}))
+    assert execute(["add", "x/y", "--yes"]) == NotAllowed.exit_code
+    said = capsys.readouterr().err
+    assert "x/y needs a value of yours for <timezone>" in said and "toolscout add x/y --arg '<timezone>'" in said
+    assert not (home / "mcp.json").exists()
+    assert execute(["add", "x/y", "--yes", "--arg", "Asia/Tokyo", "--arg", "more"]) == BadInput.exit_code
+    assert execute(["add", "new", "--yes", "--arg", "x", "--", "prog"]) == BadInput.exit_code
+    capsys.readouterr()
+    assert execute(["add", "x/y", "--yes", "--json", "--arg", "Asia/Tokyo"]) == 0
+    assert data(capsys)["listed"]["tools"] == 2
+    assert entries(home)["x/y"]["args"] == ["-m", "mcp_server_time", "--local-timezone=Asia/Tokyo"]
+    with Catalogue(Settings(home=home).database_url) as catalogue:
+        kept = catalogue.get_server("x/y")
+    assert kept is not None and kept.license == "MIT" and kept.install.args[-1] == "--local-timezone=<timezone>"
+
+
+def test_an_entry_is_recognised_by_what_it_runs() -> None:
+    record = server("none", command="srv", args=["--dir", "<directory>"])
+    assert launch.runs(record, {"command": "srv", "args": ["--dir", "/anything"]})
+    assert not launch.runs(record, {"command": "srv", "args": ["--dir", "/anything", "more"]})
+    assert not launch.runs(record, {"command": "other", "args": ["--dir", "/anything"]})
+    assert launch.runs(server("url", url="https://h.example/mcp"), {"url": "https://h.example/mcp"})
+    assert not launch.runs(server("none"), {"command": "srv"})
 
 
 def test_package_names_are_checked_before_they_reach_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ from mcp_types import CallToolResult
 
 from toolscout.records import EnvVar, Install, Review, Server, ServerState, Tool
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.invoke import Invoker, install_command
+from toolscout.server.invoke import Invoker
+from toolscout.server.launch import install_command
 from toolscout.server.pool import UpstreamPool, complete
 from toolscout.server.watchdog import marked_processes
 from toolscout.settings import Settings
@@ -149,11 +150,11 @@ async def _raw(world: World, tool_id: Any) -> tuple[bool, str]:
     ("tool_id", "parts"),
     [
         ("far/x", ["not installed here", "npx -y @x/far@2.0", "FAR_KEY", "toolscout add far"]),
-        ("gone/x", ["not installed here", "uvx gone", "toolscout add gone"]),
+        ("gone/x", ["not installed here", "uvx --from gone gone", "toolscout add gone"]),
         ("ghost/x", ["not installed here", "toolscout add ghost"]),
         ("keyed/x", ["needs K1", "K1 (from the site)", "toolscout add keyed"]),
         ("down/x", ["not available (last tried 2026-01-01)", "find_tools (ready_only) for another one."]),
-        ("maybe/x", ["not available", "add it (uvx maybe): toolscout add maybe"]),
+        ("maybe/x", ["not available", "A person can add it: toolscout add maybe"]),
         ("bad/x", ["quarantined", "toolscout review bad"]),
         ("tiny/changed", ["has changed since it was approved", "toolscout review tiny"]),
         ("tiny/blocked", ["blocked"]),
@@ -223,7 +224,12 @@ async def test_progress_and_cancellation_pass_through(world: World) -> None:
     ("install", "command"),
     [
         (Install(registry="npm", package="a"), "npx -y a"),
-        (Install(registry="pypi", package="a", version="1"), "uvx a@1"),
+        (
+            Install(registry="npm", package="@a/b", version="1.2", command="c", args=["<x>"]),
+            "npx -y --package @a/b@1.2 -- c '<x>'",
+        ),
+        (Install(registry="npm", package="--registry=http://evil"), ""),
+        (Install(registry="pypi", package="a", version="1"), "uvx --from a==1 a"),
         (Install(registry="oci", package="x/y:1"), "docker run -i --rm x/y:1"),
         (Install(registry="url", url="https://h/mcp"), "https://h/mcp"),
         (Install(command="my server", args=["a b"]), "'my server' 'a b'"),
@@ -231,4 +237,4 @@ async def test_progress_and_cancellation_pass_through(world: World) -> None:
     ],
 )
 def test_install_commands(install: Install, command: str) -> None:
-    assert install_command(install) == command
+    assert install_command(Server(server_id="s", install=install)) == command

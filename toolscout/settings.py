@@ -84,6 +84,11 @@ class Settings(BaseSettings):
     trust_imports: bool = True
     """Tools of servers the user adds are approved at once, adding them being the approval; later changes are not."""
 
+    install_offers: bool | None = None
+    """Whether ``invoke`` asks the person behind the client to install a server that is not installed. By default over
+    stdio, where the client runs on this machine as its user does, and not over HTTP: who calls from elsewhere would
+    install things here. ``1`` offers it over HTTP too, ``0`` nowhere."""
+
     @field_validator("home")
     @classmethod
     def _no_tilde(cls, value: Path) -> Path:

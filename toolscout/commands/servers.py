@@ -41,6 +41,13 @@ def add(
         list[str] | None,
         typer.Option("--with", help="pypi: a requirement to install beside it, such as 'mcp<2'.", show_default=False),
     ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Catalogue server: a value for the next placeholder in its command line. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     alias: Annotated[
         str | None, typer.Option("--name", help="Name for a package.", show_default="the package's")
     ] = None,
@@ -53,20 +60,21 @@ def add(
 
     Shows what will run and asks first. Packages from PyPI run isolated through uv, those from npm through npx. A value
     that looks like a secret is not stored: a reference to an environment variable is put in its place.
+    Servers of the catalogue that are run with a folder or an address of yours get it by --arg.
 
     Examples: "toolscout add files -- npx -y some-files-server ~/notes", "toolscout add docs --url
     https://example.com/mcp", "toolscout add pypi:mcp-server-sqlite".
     """
-    from toolscout.commands.launch import shown
     from toolscout.server.clients.redact import Redactor
     from toolscout.server.config import ServersFile, UpstreamConfig
+    from toolscout.server.launch import shown
 
     settings = load_settings()
     servers = ServersFile(settings.servers_file)
     if name == "starter" and not command and not url:
         _add_starter(servers, settings, yes=yes, check=check, as_json=as_json)
         return
-    server_id, entry, required = _entry(name, command or [], url, transport, beside or (), settings)
+    server_id, entry, required = _entry(name, command or [], url, transport, beside or (), arg or (), settings)
     _merge_options(entry, header or (), env or (), cwd)
     server_id = alias or server_id
     present = servers.load()
@@ -93,17 +101,25 @@ def add(
 
 
 def _entry(
-    name: str, command: Sequence[str], url: str | None, transport: str | None, beside: Sequence[str], settings: Settings
+    name: str,
+    command: Sequence[str],
+    url: str | None,
+    transport: str | None,
+    beside: Sequence[str],
+    values: Sequence[str],
+    settings: Settings,
 ) -> tuple[str, dict[str, Any], list[str]]:
     """Server id, entry and required variables for what the person named."""
-    from toolscout.commands.launch import catalogue_entry, npm_entry, pypi_entry
+    from toolscout.server.launch import catalogue_launch, npm_entry, pypi_entry
 
+    registry, _, package = name.partition(":")
+    if values and (url or command or (registry in ("npm", "pypi") and package)):
+        raise BadInput("--arg is for a server of the catalogue.", "Put other arguments behind --.")
     if url:
         if command:
             raise BadInput("Give a command or --url, not both.")
         kind = {"transport": transport} if transport else {}
         return name, {"url": url, **kind}, []
-    registry, _, package = name.partition(":")
     if registry == "npm" and package:
         return package.rpartition("@")[0] or package, npm_entry(package, command), []
     if registry == "pypi" and package:
@@ -120,22 +136,31 @@ def _entry(
         server = None
     if server is None:
         raise NotFound(f"The catalogue has no server {name!r}.", hint)
-    entry, required = catalogue_entry(server)
-    return name, entry, required
+    launch = catalogue_launch(server)
+    return name, launch.filled(values), list(launch.required)
 
 
 def _merge_options(entry: dict[str, Any], header: Sequence[str], env: Sequence[str], cwd: Path | None) -> None:
-    from toolscout.commands.launch import pairs
-
     remote = "url" in entry
     if (header and not remote) or ((env or cwd) and remote):
         raise BadInput("--header is for --url; --env and --cwd are for commands.")
     if header:
-        entry["headers"] = {**entry.get("headers", {}), **pairs(header, "--header")}
+        entry["headers"] = {**entry.get("headers", {}), **_pairs(header, "--header")}
     if env:
-        entry["env"] = {**entry.get("env", {}), **pairs(env, "--env")}
+        entry["env"] = {**entry.get("env", {}), **_pairs(env, "--env")}
     if cwd:
         entry["cwd"] = str(cwd.expanduser().absolute())
+
+
+def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """``["K=V", ...]`` as a mapping. Raises BadInput naming the option."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sep, value = text.partition("=")
+        if not sep or not name.strip():
+            raise BadInput(f"{option} takes NAME=VALUE, not {text!r}.")
+        found[name.strip()] = value
+    return found
 
 
 def _add_starter(servers: Any, settings: Settings, *, yes: bool, check: bool, as_json: bool) -> None:
@@ -221,7 +246,7 @@ def _fresh(settings: Settings) -> bool:
 
 
 def _row(config: UpstreamConfig, counts: Mapping[str, int]) -> dict[str, Any]:
-    from toolscout.commands.launch import shown
+    from toolscout.server.launch import shown
     from toolscout.server.process import find_program
 
     missing = [n for n in config.references() if not n.startswith("keyring:") and n not in os.environ]

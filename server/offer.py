@@ -1,0 +1,176 @@
+"""An offer to install: what a person is shown of a server of the catalogue, and what their answer means.
+
+Nothing here starts or writes anything. An offer shows facts that a person can check (command line, package, licence,
+homepage), and no description: that is the text of strangers, and would argue for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolscout.errors import BadInput, NotAllowed, ToolscoutError
+from toolscout.records import JsonObject, Server, canonical_json, sha256_hex
+from toolscout.server.clients.redact import Redactor
+from toolscout.server.config import UpstreamConfig
+from toolscout.server.launch import Launch, catalogue_launch, shown
+
+KEY = "toolscout_install"
+"""Name of the question among a result's input requests."""
+
+_YES = "install"
+_FIELD = "argument_{}"
+_LONGEST_COMMAND = 2000
+_LONGEST_FACT = 200
+_LONGEST_VALUE = 1000
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What is asked of a person: ``message`` and ``schema`` of a form elicitation, for one server and one tool."""
+
+    server: Server
+    launch: Launch
+    message: str
+    schema: JsonObject
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of all that is shown and all that would be written: an answer holds for nothing else."""
+        shown_and_meant = [self.server.server_id, dict(self.launch.entry), self.message, self.schema]
+        return sha256_hex(canonical_json(shown_and_meant))
+
+    def params(self) -> JsonObject:
+        """The parameters of ``elicitation/create``. Form mode, and nothing secret is asked for."""
+        return {"mode": "form", "message": self.message, "requestedSchema": self.schema}
+
+
+def make_offer(server: Server, tool_name: str, tools: int, environ: Mapping[str, str] | None = None) -> Offer | None:
+    """The offer for a server that is not installed, or None where there is nothing that could honestly be offered.
+
+    That is so when the catalogue does not say how the server is run, when what runs it is missing here, when a variable
+    that it requires is not set, or when its command line cannot be shown as it is.
+    """
+    environ = os.environ if environ is None else environ
+    try:
+        launch = catalogue_launch(server, environ)
+        entry, secrets = Redactor(environ=environ).clean(server.server_id, dict(launch.entry))
+        config = UpstreamConfig.parse(server.server_id, entry)
+    except ToolscoutError:
+        return None
+    line = shown(launch.entry)
+    needed = {*launch.required, *config.references()}
+    if secrets or len(line) > _LONGEST_COMMAND or not line.isprintable() or any(not environ.get(n) for n in needed):
+        return None
+    return Offer(server, launch, _message(server, config, line, tool_name, tools), _schema(server, launch))
+
+
+def accepted(response: object) -> bool:
+    """Whether an answer to the question is a yes: the form sent, and the box in it ticked."""
+    content = _content(response)
+    return content is not None and content.get(_YES) is True
+
+
+def declined(server_id: str, tool_name: str) -> str:
+    """What the caller is told when the answer was no, or none was given."""
+    return (
+        f"The user was asked whether '{server_id}' may be installed and did not agree, so nothing was installed and "
+        f"'{tool_name}' was not called: go on without it."
+    )
+
+
+def approved_config(offer: Offer, response: object, taken: Mapping[str, UpstreamConfig]) -> UpstreamConfig:
+    """The entry that a yes approves, with the person's values in it; ``taken`` are the servers configured already.
+
+    Raises NotAllowed or BadInput for values that cannot be used: none is stored, and nothing is changed.
+    """
+    content = _content(response) or {}
+    values = [_value(offer, number, content) for number in range(len(offer.launch.placeholders))]
+    names = [n.removeprefix("keyring:") for config in taken.values() for n in config.references()]
+    entry, secrets = Redactor(taken=names).clean(offer.server.server_id, offer.launch.filled(values))
+    if secrets:
+        raise NotAllowed(
+            f"A value that was given seems to hold a secret, so '{offer.server.server_id}' was not installed.",
+            f"Set the secret in the environment, and in a terminal give ${{ITS_NAME}}: {offer.launch.add_command()}",
+        )
+    return UpstreamConfig.parse(offer.server.server_id, entry)
+
+
+def _content(response: object) -> Mapping[str, Any] | None:
+    """The content of an accepted form, in whatever way the answer came; None for any other answer."""
+    if hasattr(response, "model_dump"):
+        response = response.model_dump(by_alias=True, mode="json", exclude_none=True)
+    if not isinstance(response, Mapping) or response.get("action") != "accept":
+        return None
+    content = response.get("content")
+    return content if isinstance(content, Mapping) else None
+
+
+def _value(offer: Offer, number: int, content: Mapping[str, Any]) -> str:
+    """One value that the person gave. Raises BadInput for one that cannot stand for a placeholder."""
+    label = offer.launch.placeholders[number]
+    value = content.get(_FIELD.format(number + 1))
+    text = value.strip() if isinstance(value, str) else ""
+    # An option would make another command of it, and a reference would hand over a variable that nobody was shown.
+    unusable = text.startswith(("-", "keyring:")) or "${" in text or not text.isprintable()
+    if not text or len(text) > _LONGEST_VALUE or unusable:
+        raise BadInput(
+            f"No usable value for <{label}> was given, so '{offer.server.server_id}' was not installed.",
+            f"Ask again, or a person can type: {offer.launch.add_command()}",
+        )
+    return str(Path(text).expanduser()) if text == "~" or text.startswith("~/") else text
+
+
+def _schema(server: Server, launch: Launch) -> JsonObject:
+    yes = {
+        "type": "boolean",
+        "title": "Install and start it",
+        "description": f"Yes: add {_plain(server.server_id)} to Toolscout's servers and start it on this machine.",
+        "default": False,
+    }
+    fields: JsonObject = {_YES: yes}
+    for number, label in enumerate(launch.placeholders, 1):
+        fields[_FIELD.format(number)] = {
+            "type": "string",
+            "title": label,
+            "description": f"Stands for <{label}> in the command. No password and no key: where it needs one, say no, "
+            f"and type in a terminal: {launch.add_command()}",
+            "maxLength": _LONGEST_VALUE,
+        }
+    return {"type": "object", "properties": fields, "required": list(fields)}
+
+
+def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, tools: int) -> str:
+    install = server.install
+    package = "none: " + ("it runs elsewhere" if config.url else "it is the command above")
+    if install.package:
+        version = install.version or "not pinned: the newest one"
+        package = f"{install.package}, version {version}, from {install.registry}"
+    homepage = server.homepage or ""
+    facts = {
+        "Package": package,
+        "Licence": server.license or "not stated",
+        "Homepage": homepage if homepage.startswith(("https://", "http://")) else "not stated",
+        "Tools": f"{tools}, of which '{tool_name}' is wanted now",
+    }
+    where = "It will see what is sent to it." if config.url else "It will run with your rights, in no sandbox."
+    lines = [
+        f"An agent wants to use a tool of the MCP server '{_plain(server.server_id)}', which is not installed. {where}",
+        f"It {'calls' if config.url else 'runs'}: {line}",
+        *(f"{name}: {_plain(fact)}" for name, fact in facts.items()),
+        f"Your variables it gets: {', '.join(config.references()) or 'none but the usual (PATH, HOME, ...)'}",
+    ]
+    # Of the rest an entry holds references only: what has a value is what the catalogue sets.
+    if given := [f"{name}={value}" for name, value in config.env.items() if not value.startswith("${")]:
+        lines.append(f"Set for it: {shlex.join(given)}")
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """Text of others on one line, bounded, without what a person would not see."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= _LONGEST_FACT else text[: _LONGEST_FACT - 1] + "…"
