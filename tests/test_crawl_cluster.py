@@ -288,7 +288,8 @@ def test_a_cluster_finds_what_one_machine_finds(address: str, work: Path, home: 
 @needs_ray
 @needs_sandbox
 @needs_node
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 3])
 def test_a_killed_station_costs_nothing_but_time(address: str, work: Path, home: Path, kills: int) -> None:
     names = "npm:silent-mcp npm:weather-mcp npm:modern-mcp npm:crash-mcp"
     driver = Driver(work, home, names, "--ray", address, "--workers", "2", "--seconds", "8")
