@@ -67,7 +67,13 @@ def _tool_pieces(tool: Tool) -> Iterator[Piece]:
 
 def server_pieces(server: Server) -> Iterator[Piece]:
     """The pieces of a server."""
-    for where, kind in (("name", "name"), ("title", "prose"), ("description", "prose"), ("instructions", "prose")):
+    for where, kind in (
+        ("name", "name"),
+        ("title", "prose"),
+        ("description", "prose"),
+        ("summary", "prose"),
+        ("instructions", "prose"),
+    ):
         text = getattr(server, where)
         if text:
             yield Piece(f"server.{where}", kind, text)
