@@ -62,7 +62,7 @@ def put_server(connection: Connection, server: Server, *, merge: bool, guard: bo
     differs = {k for k, v in row.items() if v != old[k]}
     if differs:
         connection.execute(update(SERVER).where(SERVER.c.server_id == row["server_id"]).values(row))
-    if guard and differs & {"name", "title", "description", "instructions"}:
+    if guard and differs & {"name", "title", "description", "summary", "instructions"}:
         _hold_tools_of(connection, Server.model_validate(row))
     return bool(differs - {"checked_at"})
 

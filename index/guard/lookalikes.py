@@ -96,8 +96,8 @@ def server_names(server: Server, *, where: str = "server.name") -> Iterator[Find
     for text, place in ((server.name, where), (server.title or "", "server.title")):
         for match in _PART.finditer(text):
             yield from _service(match.group(), place)
-    for text, place in ((server.description, "server.description"), (server.instructions or "", "server.instructions")):
-        yield from claims(text, place)
+    for field in ("description", "summary", "instructions"):
+        yield from claims(getattr(server, field) or "", f"server.{field}")
 
 
 def claims(text: str, where: str) -> Iterator[Finding]:
