@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from crawl_registry import PackageServer
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
@@ -35,6 +37,7 @@ from toolscout.server.config import UpstreamConfig
 from toolscout.server.engine import Engine
 from toolscout.server.http import make_http_app
 from toolscout.server.install import KEY
+from toolscout.server.launch import uv_binary
 from toolscout.server.offer import make_offer
 from toolscout.server.pool import UpstreamPool
 from toolscout.server.seal import HomeSeal
@@ -272,6 +275,70 @@ async def test_two_calls_at_once_install_it_once(home: Home) -> None:
         results = await asyncio.gather(*(client.call_tool_mcp("invoke", ECHO) for _ in range(3)))
         assert [text(result) for result in results] == ["hello"] * 3
     assert home.starts == 1 and list(home.entries) == ["acme/tiny"]
+
+
+@pytest.fixture
+def registries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageServer]:
+    """A local npm registry and a local index that hold ``acme-tiny``, named where a user names them: in files at home."""
+    served = PackageServer()
+    wheel = tmp_path / "wheel"
+    wheel.mkdir()
+    (wheel / "acme_tiny.py").write_text(TINY.read_text() + "\n\ndef main():\n    pass\n")
+    about = {"name": "acme-tiny", "version": "1.0", "scripts": {"tiny-mcp": "acme_tiny:main"}, "requires": []}
+    about |= {"python": ">=3.9", "uploaded": "2026-07-01T00:00:00Z", "only_source": False}
+    (wheel / "wheel.json").write_text(json.dumps(about))
+    served.publish_wheel(wheel)
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "package.json").write_text(
+        json.dumps({"name": "acme-tiny", "version": "1.0.0", "bin": {"tiny-mcp": "index.js", "other": "index.js"}})
+    )
+    command = json.dumps([sys.executable, str(TINY)])
+    (package / "index.js").write_text(
+        "#!/usr/bin/env node\n"
+        f"const [python, ...args] = {command}\n"
+        "const child = require('node:child_process')\n"
+        "child.spawn(python, [...args, ...process.argv.slice(2)], { stdio: 'inherit' }).on('exit', process.exit)\n"
+    )
+    served.publish_npm(package)
+    user = tmp_path / "user"
+    (user / ".config" / "uv").mkdir(parents=True)
+    (user / ".npmrc").write_text(f"registry={served.url}/npm/\nupdate-notifier=false\n")
+    (user / ".config" / "uv" / "uv.toml").write_text(f'[[index]]\nurl = "{served.url}/simple"\ndefault = true\n')
+    for name in [n for n in os.environ if n.upper().endswith("_PROXY") or n.startswith(("UV_", "npm_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    for name, folder in (("HOME", "."), ("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", "data")):
+        monkeypatch.setenv(name, str(user / folder))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("NPM_CONFIG_CACHE", str(tmp_path / "npm"))
+    yield served
+    served.close()
+
+
+@pytest.mark.parametrize("registry", ["pypi", "npm"])
+async def test_a_package_is_installed_from_its_registry(
+    home: Home, registries: PackageServer, registry: str, tmp_path: Path
+) -> None:
+    if registry == "npm" and shutil.which("npx") is None:
+        pytest.skip("no Node.js")
+    version = {"pypi": "1.0", "npm": "1.0.0"}[registry]
+    install = Install(
+        registry=registry, package="acme-tiny", version=version, command="tiny-mcp", args=["--log", "<log file>"]
+    )
+    home.put(install=install)
+    await home.index()
+    person = Person({"install": True, "argument_1": str(home.log)})
+    async with near(home, person) as client:
+        assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
+    (params,) = person.asked
+    line = {
+        "pypi": f"{uv_binary()} tool run --from acme-tiny==1.0 tiny-mcp --log '<log file>'",
+        "npm": "npx -y --package acme-tiny@1.0.0 -- tiny-mcp --log '<log file>'",
+    }[registry]
+    assert f"It runs: {line}\nPackage: acme-tiny, version {version}, from {registry}\n" in params.message
+    assert home.starts == 1 and home.entries["acme/tiny"]["args"][-1] == str(home.log)
+    assert any("acme-tiny" in path for path in registries.asked), "it came from the local registry"
+    assert home.server.install == install
 
 
 # --- no yes --------------------------------------------------------------------------------------------------------
