@@ -97,10 +97,11 @@ _READ_ONLY = re.compile(
     r"|ENOENT: no such file or directory, mkdir '[^']*/node_modules/"
 )
 _HTTP = re.compile(
-    r"(?:listening|running|started|serving|server)[^\n]{0,60}(?:port|https?://|:\d{4,5}\b)|Uvicorn running on|"
+    r"(?:listening|running|started|serving|server)\b[^\n]{0,60}(?:\bport\b|https?://|:\d{4,5}\b)|Uvicorn running on|"
     r"Application startup complete|Streamable ?HTTP|SSE (?:server|transport|endpoint)",
     re.I,
 )
+_TRACEBACK = re.compile(r'^\s+File "[^"\n]+", line \d+|^\s+at [^\n]+:\d+:\d+\)?$', re.M)
 _PROMPT = re.compile(r"\(y/n\)|\[y/n\]|\? .*[›»:]|select an? |Would you like|press (?:enter|any key)|wizard", re.I)
 _OTHER_PROGRAM = re.compile(r"Commands:|subcommand|--help\b|--version\b", re.I)
 _DOWNLOAD = re.compile(r"download(?:ing|ed)?\b[^\n]{0,80}(?:fail|error|binary|model|browser|release)|huggingface", re.I)
@@ -137,7 +138,7 @@ def classify(stderr: str, noise: str, returncode: int | None, broken: str | None
             cause = "downloads_at_start"
         failure = Failure.TIMEOUT if returncode is None else Failure.CRASHED
         return Verdict(failure, cause, _around(text, _NETWORK))
-    if _HTTP.search(text):
+    if _HTTP.search(text) and (returncode is None or not _TRACEBACK.search(text)):
         return Verdict(Failure.NEEDS_ARGUMENTS, "http_only", _around(text, _HTTP))
     if _PROMPT.search(text):
         return Verdict(Failure.NOT_A_SERVER, "wizard", _around(text, _PROMPT))

@@ -358,6 +358,12 @@ async def test_configured_servers_leave_their_secrets_behind() -> None:
         ("KeyError: 'ACME_TOKEN'", 1, "needs_key", "environment"),
         ("pydantic_core.ValidationError: 1 validation error\napi_key\n  Field required", 1, "needs_key", "environment"),
         ("INFO: Uvicorn running on http://127.0.0.1:8000", None, "needs_arguments", "http_only"),
+        (
+            'Traceback (most recent call last):\n  File "x.py", line 4, in <module>\n    from mcp_server.main import run\n'
+            "AttributeError: 'Server' object has no attribute 'list_tools'",
+            *(1, "crashed", "status_1"),
+        ),
+        ("Starting MCP server on port 3000\n    at bind (node:net:1:2)", 1, "crashed", "status_1"),
         ("OSError: [Errno 30] Read-only file system: '/x'", 1, "crashed", "writes_beside_itself"),
         ("", None, "timeout", "silent"),
         ("hello", None, "timeout", "no_answer"),
