@@ -305,6 +305,8 @@ class Deployer:
     async def _with_variables(self, installed: Installed, current: Start, text: str, tried: _Tried) -> Start | None:
         wanted = dummies.reformed(text, current.env)
         names = dummies.asked_for(text, current.env)
+        if "Field required" in text:
+            names += await asyncio.to_thread(dummies.in_settings, text, installed.own, current.env)
         guessed: list[str] = []
         if not wanted and not names and not tried.scanned:
             tried.scanned = True

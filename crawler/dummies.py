@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 _NAME = re.compile(r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[A-Z]{3,}(?:KEY|TOKEN|SECRET|PASSWORD))\b")
@@ -16,6 +16,7 @@ _IN_SOURCE = re.compile(
     r"(?:process\.env(?:\.|\[['\"])|os\.environ(?:\.get\(|\[)\s*['\"]|os\.getenv\(\s*['\"]|getenv\(['\"]|"
     r"env\.get\(\s*['\"]|envvar\s*=\s*['\"]|alias\s*=\s*['\"])([A-Z][A-Z0-9]*_?[A-Z0-9_]*)"
 )
+_ENV_PREFIX = re.compile(r"env_prefix\s*=\s*['\"](\w+)['\"]")
 _NOT_VARIABLES = re.compile(
     r"ERR_\w+|E[A-Z]{4,}|MODULE_NOT_FOUND|NODE_\w+|NPM_\w+|PYTHON\w*|HTTP_\w+|HTTPS_\w+|INVALID_\w+|MISSING_\w+|"
     r"UTF_\d+|ISO_\w+|JSON_\w+|CERT_\w+|SSL_\w+|SIG[A-Z]+|XDG_\w+|LC_\w+|BASE_DIR|NO_COLOR|FORCE_COLOR|CI|DEBUG|"
@@ -110,6 +111,24 @@ def in_source(folders: Collection[Path], given: Collection[str] = (), most: int 
     Reads at most some megabytes of its scripts; nothing is run.
     """
     found: dict[str, int] = {}
+    for text in _scripts(folders):
+        for match in _IN_SOURCE.finditer(text):
+            found[match.group(1)] = found.get(match.group(1), 0) + 1
+    names = [n for n in found if n not in given and len(n) > 2 and not _NOT_VARIABLES.fullmatch(n)]
+    return sorted(names, key=lambda n: (not is_secret(n), -found[n]))[:most]
+
+
+def in_settings(text: str, folders: Collection[Path], given: Collection[str] = ()) -> list[str]:
+    """Variables of the settings that pydantic misses, where the package's own code gives them a common prefix."""
+    fields = [m.group(1).upper() for m in _FIELD.finditer(text)]
+    if not fields:
+        return []
+    prefixes = dict.fromkeys(match.group(1) for script in _scripts(folders) for match in _ENV_PREFIX.finditer(script))
+    return [p.upper() + f for p in prefixes for f in fields if p.upper() + f not in given][:24]
+
+
+def _scripts(folders: Collection[Path]) -> Iterator[str]:
+    """The texts of packages' own scripts, outermost first, some megabytes of them."""
     budget = 6_000_000
     for folder in folders:
         for path in sorted(folder.rglob("*"), key=lambda p: len(p.parts)):
@@ -124,11 +143,8 @@ def in_source(folders: Collection[Path], given: Collection[str] = (), most: int 
                 continue
             budget -= len(text)
             if budget < 0:
-                break
-            for match in _IN_SOURCE.finditer(text):
-                found[match.group(1)] = found.get(match.group(1), 0) + 1
-    names = [n for n in found if n not in given and len(n) > 2 and not _NOT_VARIABLES.fullmatch(n)]
-    return sorted(names, key=lambda n: (not is_secret(n), -found[n]))[:most]
+                return
+            yield text
 
 
 def reformed(text: str, env: Mapping[str, str]) -> dict[str, str]:

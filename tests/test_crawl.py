@@ -23,7 +23,7 @@ from toolscout.crawler.classify import by_metadata, by_name
 from toolscout.crawler.coordinates import parse
 from toolscout.crawler.crawl import Crawl
 from toolscout.crawler.deploy import Deployer, Outcome, Start
-from toolscout.crawler.dummies import arguments_for, asked_for, in_source, reformed, subcommand, value_for
+from toolscout.crawler.dummies import arguments_for, asked_for, in_settings, in_source, reformed, subcommand, value_for
 from toolscout.crawler.export import entities, export_files, into_catalogue
 from toolscout.crawler.failures import Failure, Verdict, classify
 from toolscout.crawler.fetch import Fetcher, FetchError
@@ -359,7 +359,7 @@ async def test_configured_servers_leave_their_secrets_behind() -> None:
         ("pydantic_core.ValidationError: 1 validation error\napi_key\n  Field required", 1, "needs_key", "environment"),
         ("INFO: Uvicorn running on http://127.0.0.1:8000", None, "needs_arguments", "http_only"),
         (
-            'Traceback (most recent call last):\n  File "x.py", line 4, in <module>\n    from mcp_server.main import run\n'
+            'Traceback (most recent call last):\n  File "x.py", line 4, in <module>\n    from mcp_server.m import run\n'
             "AttributeError: 'Server' object has no attribute 'list_tools'",
             *(1, "crashed", "status_1"),
         ),
@@ -402,6 +402,9 @@ def test_dummies_keep_the_form_that_is_asked_for(tmp_path: Path) -> None:
     assert arguments_for("Please provide a vault directory") == (("/tmp/work",), ("<directory>",))
     (tmp_path / "x.py").write_text("os.environ['A_KEY']; os.getenv('B_SITE'); os.environ.get('HOME')")
     assert in_source([tmp_path]) == ["A_KEY", "B_SITE"]
+    (tmp_path / "y.py").write_text("model_config = SettingsConfigDict(env_prefix='ACME_')")
+    assert in_settings("api_key\n  Field required [type=missing]", [tmp_path]) == ["ACME_API_KEY"]
+    assert in_settings("api_key is missing", [tmp_path]) == []
 
 
 def test_no_sandbox_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
