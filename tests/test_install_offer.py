@@ -279,7 +279,7 @@ async def test_two_calls_at_once_install_it_once(home: Home) -> None:
 
 @pytest.fixture
 def registries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageServer]:
-    """A local npm registry and a local index that hold ``acme-tiny``, named where a user names them: in files at home."""
+    """A local npm registry and a local index with ``acme-tiny``, named where a user names them: in files at home."""
     served = PackageServer()
     wheel = tmp_path / "wheel"
     wheel.mkdir()
