@@ -102,6 +102,8 @@ _HTTP = re.compile(
     re.I,
 )
 _TRACEBACK = re.compile(r'^\s+File "[^"\n]+", line \d+|^\s+at [^\n]+:\d+:\d+\)?$', re.M)
+_BROKEN_CALL = re.compile(r"^[ \t|]*(?:\w+\.)*(?:AttributeError|TypeError|NameError|SyntaxError)\b", re.M)
+"""How Python ends where a dependency has become another."""
 _PROMPT = re.compile(r"\(y/n\)|\[y/n\]|\? .*[›»:]|select an? |Would you like|press (?:enter|any key)|wizard", re.I)
 _OTHER_PROGRAM = re.compile(r"Commands:|subcommand|--help\b|--version\b", re.I)
 _DOWNLOAD = re.compile(r"download(?:ing|ed)?\b[^\n]{0,80}(?:fail|error|binary|model|browser|release)|huggingface", re.I)
@@ -128,6 +130,8 @@ def classify(stderr: str, noise: str, returncode: int | None, broken: str | None
         return Verdict(Failure.CRASHED, "native_module", _around(text, _NATIVE))
     if _IMPORT.search(text):
         return Verdict(Failure.CRASHED, "import_error", _around(text, _IMPORT))
+    if returncode and _BROKEN_CALL.search(text) and _TRACEBACK.search(text):
+        return Verdict(Failure.CRASHED, f"status_{returncode}", _around(text, _BROKEN_CALL))
     if _USAGE.search(text) and not re.search(r"environment variable", text, re.I):
         return Verdict(Failure.NEEDS_ARGUMENTS, "usage", _around(text, _USAGE))
     if _KEY.search(text):

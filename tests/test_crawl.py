@@ -363,6 +363,11 @@ async def test_configured_servers_leave_their_secrets_behind() -> None:
             "AttributeError: 'Server' object has no attribute 'list_tools'",
             *(1, "crashed", "status_1"),
         ),
+        (
+            'Traceback (most recent call last):\n  File "x.py", line 4, in token_required\n    api_key_required()\n'
+            "TypeError: FastMCP() no longer accepts `log_level`, set FASTMCP_LOG_LEVEL.",
+            *(1, "crashed", "status_1"),
+        ),
         ("Starting MCP server on port 3000\n    at bind (node:net:1:2)", 1, "crashed", "status_1"),
         ("OSError: [Errno 30] Read-only file system: '/x'", 1, "crashed", "writes_beside_itself"),
         ("", None, "timeout", "silent"),
