@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import json
+import math
 import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import httpx
 from protego import Protego
 
 import toolscout
+from toolscout.crawler.reach import by_lookup
 from toolscout.errors import ToolscoutError
 
 MAX_BYTES = 128 * 1024 * 1024
@@ -23,6 +25,12 @@ MAX_BYTES = 128 * 1024 * 1024
 
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 120.0
+"""Seconds. A host that asks for a longer pause is left alone until then."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MOST_HOPS = 5
+_FAR = 4e9
+_TRAVELLING = frozenset({"accept", "accept-language", "if-none-match"})
+"""Request headers that go along to another site; keys stay with the one they are for."""
 
 
 class FetchError(ToolscoutError):
@@ -78,7 +86,7 @@ class Fetcher:
         rate: most requests a second to one host.
         concurrency: most requests at once to one host.
         retries: further tries after a failure that may pass (no answer, 429, 5xx), with doubling waits and jitter;
-            ``Retry-After`` is obeyed.
+            ``Retry-After`` is obeyed: one of more than two minutes ends the matter, for this host, until then.
         contact: an address put into the user agent, so that a service can reach whoever crawls.
         headers: sent to every host (an API key belongs into `get`'s headers instead).
     """
@@ -110,7 +118,7 @@ class Fetcher:
         self._hosts: dict[str, _Host] = {}
         self._robots: dict[str, Protego | None] = {}
         self._client = httpx.AsyncClient(
-            follow_redirects=True,
+            follow_redirects=False,
             timeout=timeout,
             headers={"user-agent": self.user_agent},
             transport=transport,
@@ -129,16 +137,22 @@ class Fetcher:
         headers: Mapping[str, str] | None = None,
         max_age: float | None = None,
         robots: bool = False,
+        stay: bool = False,
     ) -> Page:
         """One page, from the cache while it is fresh.
+
+        Redirects are followed as if each address had been asked for: with its own robots.txt and its host's turn. None
+        leads from the open network into a private one, nor from https to http.
 
         Args:
             headers: further request headers; pages asked for with an ``authorization`` header are never cached.
             max_age: in place of the fetcher's; 0 always asks (with the kept validator).
             robots: obey the site's robots.txt: for pages made for people, not for APIs.
+            stay: what leads to another host is no page of this one.
 
         Raises:
-            FetchError: refused by robots.txt, no answer after all retries, a status of failure, or too large.
+            FetchError: refused by robots.txt, no answer after all retries, a status of failure, too large, or a
+                redirect that is not followed.
         """
         sent = {k.lower(): v for k, v in (headers or {}).items()}
         cache = self._cache if "authorization" not in sent else None
@@ -146,11 +160,9 @@ class Fetcher:
         fresh_for = self._max_age if max_age is None else max_age
         if kept is not None and time.time() - kept.fetched_at < fresh_for:
             return Page(url, kept.body, kept.content_type, kept.etag, kept.fetched_at, cached=True)
-        if robots and not await self._allowed(url):
-            raise FetchError(f"{_shown(url)} must not be crawled: the site's robots.txt says so.", status=403)
         if kept is not None and kept.etag:
             sent["if-none-match"] = kept.etag
-        answer = await self._retrying(url, sent)
+        answer = await self._following(url, sent, robots=robots, stay=stay)
         body = answer.content
         if answer.status_code == 304 and kept is not None:
             page = Page(url, kept.body, kept.content_type, kept.etag, time.time())
@@ -165,8 +177,27 @@ class Fetcher:
         headers = {"accept": "application/json", **(options.pop("headers", None) or {})}
         return (await self.get(url, headers=headers, **options)).json()
 
+    async def _following(
+        self, url: str, headers: Mapping[str, str], *, robots: bool = False, stay: bool = False
+    ) -> httpx.Response:
+        at, sent = url, headers
+        for _ in range(_MOST_HOPS + 1):
+            if robots and not await self._allowed(at):
+                raise FetchError(f"{_shown(at)} must not be crawled: the site's robots.txt says so.", status=403)
+            answer = await self._retrying(at, sent)
+            location = answer.headers.get("location", "")
+            if answer.status_code not in _REDIRECTS or not location:
+                return answer
+            to = await _leads(at, location, stay=stay)
+            if (urlsplit(to).scheme, _host(to)) != (urlsplit(at).scheme, _host(at)):
+                sent = {name: value for name, value in sent.items() if name in _TRAVELLING}
+            at = to
+        raise FetchError(f"{_shown(url)} is redirected more than {_MOST_HOPS} times.")
+
     async def _retrying(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
-        host = self._hosts.setdefault(urlsplit(url).netloc, _Host(self._gap, self._concurrency))
+        host = self._hosts.setdefault(_host(url), _Host(self._gap, self._concurrency))
+        if host.closed > time.time():
+            raise _closed(url, host.closed)
         for attempt in range(self._retries + 1):
             wait = min(self._backoff * 2**attempt * (0.5 + random.random()), _LONGEST_WAIT)
             try:
@@ -186,7 +217,11 @@ class Fetcher:
                 )
                 if answer.status_code not in _RETRIED:
                     raise failure
-                wait = max(wait, _retry_after(answer.headers.get("retry-after", "")))
+                asked = _retry_after(answer.headers.get("retry-after", ""))
+                if asked > _LONGEST_WAIT:
+                    host.closed = time.time() + asked
+                    raise _closed(url, host.closed, answer.status_code)
+                wait = max(wait, asked)
             if attempt == self._retries:
                 raise failure
             host.rest(wait)
@@ -219,10 +254,10 @@ class Fetcher:
 
     async def _rules(self, url: str) -> Protego | None:
         parts = urlsplit(url)
-        site = f"{parts.scheme}://{parts.netloc}"
+        site = f"{parts.scheme}://{_host(url)}"
         if site not in self._robots:
             try:
-                self._robots[site] = Protego.parse((await self._retrying(f"{site}/robots.txt", {})).text)
+                self._robots[site] = Protego.parse((await self._following(f"{site}/robots.txt", {})).text)
             except FetchError as error:
                 # RFC 9309: no such file means that everything may be crawled; a failing server, that nothing may.
                 if not 400 <= error.status < 500:
@@ -237,6 +272,8 @@ class _Host:
     def __init__(self, gap: float, concurrency: int) -> None:
         self._gap = gap
         self._next = 0.0
+        self.closed = 0.0
+        """Until when it wants to be left alone, in seconds since the epoch."""
         self._slots = asyncio.Semaphore(concurrency)
 
     async def __aenter__(self) -> None:
@@ -265,7 +302,40 @@ def _retry_after(value: str) -> float:
             seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
         except (ValueError, TypeError):
             return 0.0
-    return min(max(seconds, 0.0), _LONGEST_WAIT)
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+
+
+def _closed(url: str, until: float, status: int = 429) -> FetchError:
+    moment = time.strftime("%Y-%m-%d %H:%M", time.gmtime(until)) if until < _FAR else "long after today"
+    message = f"{_shown(url)} is not asked any more: its host wants to be left alone until {moment} UTC."
+    return FetchError(message, "The same command goes on after that.", status)
+
+
+async def _leads(at: str, location: str, *, stay: bool) -> str:
+    """Where a redirect leads. Raises FetchError where it is not followed."""
+    try:
+        to = urljoin(at, location)
+        before, after = urlsplit(at), urlsplit(to)
+        host, other, _ = _host(at), _host(to), after.port
+    except ValueError:
+        raise FetchError(f"{_shown(at)} is redirected to what is no address.") from None
+    refused = ""
+    if after.scheme not in ("http", "https") or not after.hostname:
+        refused = "to what is no address of the web"
+    elif before.scheme == "https" and after.scheme == "http":
+        refused = "from https to http"
+    elif stay and host != other:
+        refused = f"to another site, {other[:100]}"
+    elif host != other and await by_lookup(after.hostname) < await by_lookup(before.hostname or ""):
+        refused = "into a private network"
+    if refused:
+        raise FetchError(f"{_shown(at)} is redirected {refused}; that is not followed.", status=403)
+    return to
+
+
+def _host(url: str) -> str:
+    """Host and port, without user and password: what takes turns."""
+    return urlsplit(url).netloc.rpartition("@")[2].lower()
 
 
 def _key(url: str, headers: Mapping[str, str]) -> str:

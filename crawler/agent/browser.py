@@ -2,33 +2,35 @@
 
 Documents go through `Fetcher`: so robots.txt, rate limits, retries, the user agent and the cache are the same as for
 every other source. What a page then loads by itself goes to the site directly, at the same pace; pictures, fonts,
-films, foreign frames, posts, and everything on this machine's own network do not.
+films, foreign frames, posts, and everything on this machine's own network do not. Redirects are followed here, hop by
+hop: Chromium would follow them unasked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import os
 import shutil
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from toolscout.crawler.agent.snapshot import Node, parse
 from toolscout.crawler.fetch import Fetcher, FetchError
+from toolscout.crawler.reach import Reach, by_lookup
 from toolscout.errors import BadInput, NotFound, ToolscoutError
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page, Request, Route
+    from playwright.async_api import APIResponse, BrowserContext, Page, Request, Route
 
 _SKIPPED = frozenset({"image", "media", "font", "websocket", "eventsource", "manifest", "texttrack", "ping"})
 _ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _HUMANS_ONLY = ("verify you are human", "checking your browser", "enable javascript and cookies to continue")
 _SETTLE = 6.0
 """Most seconds for a page to come to rest."""
+_MOST_HOPS = 5
 _LONGEST_DELAY = 60.0
 """Most seconds between two pages that a site's robots.txt is granted."""
 
@@ -272,21 +274,48 @@ class Tab:
                 await _stay(route)
                 return
             async with self._browser._turn(request.url):
-                page = await self._browser._fetcher.get(request.url, robots=True, max_age=0 if self._fresh else None)
+                page = await self._browser._fetcher.get(
+                    request.url, robots=True, stay=True, max_age=0 if self._fresh else None
+                )
             await route.fulfill(status=200, body=page.body, content_type=page.content_type or "text/html")
             return
         if (
             request.resource_type in _SKIPPED
             or request.method not in ("GET", "HEAD", "OPTIONS")
-            or not (same or _public(parts.hostname or ""))
+            or not await self._may_load(request.url)
         ):
             await route.abort()
             return
         if same and request.resource_type in ("xhr", "fetch"):
             async with self._browser._turn(request.url, 0.1):
-                await route.continue_()
-            return
-        await route.continue_()
+                answer = await self._load(route, request.url)
+        else:
+            answer = await self._load(route, request.url)
+        await (route.abort() if answer is None else route.fulfill(response=answer))
+
+    async def _may_load(self, url: str) -> bool:
+        """Whether a page may load this by itself: from its own site, and from the open network."""
+        parts = urlsplit(url)
+        return parts.netloc == self._host or (
+            parts.scheme in ("http", "https") and await by_lookup(parts.hostname or "") is Reach.WORLD
+        )
+
+    async def _load(self, route: Route, url: str) -> APIResponse | None:
+        """What is there, or where it leads to; None where that is out of bounds or does not answer."""
+        from playwright.async_api import Error
+
+        try:
+            for _ in range(_MOST_HOPS + 1):
+                answer = await route.fetch(url=url, max_redirects=0)
+                location = answer.headers.get("location", "")
+                if not (300 <= answer.status < 400 and location):
+                    return answer
+                url = urljoin(url, location)
+                if not await self._may_load(url):
+                    return None
+        except (Error, ValueError):
+            pass
+        return None
 
 
 async def _stay(route: Route) -> None:
@@ -303,14 +332,6 @@ def find_chromium() -> str | None:
 def _loading(root: Node) -> bool:
     words = ("loading", "loading...", "loading…")
     return any(n.role == "progressbar" or (n.text or n.name).strip().lower() in words for n in root.walk())
-
-
-def _public(host: str) -> bool:
-    """Whether a host may be on the open network: a page must not reach this machine's own."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_global
-    except ValueError:
-        return "." in host and not host.lower().endswith((".localhost", ".local", ".internal", ".lan"))
 
 
 def _bare(url: str) -> str:
