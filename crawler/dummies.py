@@ -250,6 +250,12 @@ def subcommand(usage: str) -> str:
     return next((name for name in _SUBCOMMANDS if name in names), "")
 
 
+def argument(text: str) -> tuple[str, str]:
+    """Dummy and ``<placeholder>`` for an argument that a name or a text describes."""
+    value, label = _argument(text)
+    return value, f"<{label}>"
+
+
 def _argument(text: str) -> tuple[str, str]:
     for pattern, value, label in ARGUMENTS:
         if re.search(pattern, text, re.I):

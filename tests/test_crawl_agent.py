@@ -64,7 +64,9 @@ def test_no_secret_and_no_path_of_somebody_is_taken() -> None:
       "--depth", "2", "/Users/me/files", "--root=~/notes", "YOUR_NAME", "--verbose"],
       "env": {"API_KEY": "sk-live-2", "REGION": "eu", "HOME_DIR": "<dir>", "not a name": "x"}}}}"""
     found = read_configurations(text).found[0]
-    assert found.args == ("--depth", "2", "--verbose")
+    shown = ["--api-key", "<key>", "--token=<key>", "--depth", "2", "<directory>", "--root=<directory>", "<value>"]
+    assert found.install.args == [*shown, "--verbose"]
+    assert len(found.args) == len(shown) + 1 and not re.search("sk-live|s3cret|notes|Users|YOUR", " ".join(found.args))
     assert [(v.name, v.required, v.secret) for v in found.install.env] == [
         ("API_KEY", True, True),
         ("REGION", False, False),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from toolscout.crawler.arguments import recordable, recordable_url
 from toolscout.records import EnvVar, Install, JsonObject, Transport
 
 CONTAINERS = ("mcpServers", "mcp_servers", "servers", "context_servers")
@@ -27,7 +28,6 @@ _SECRET = re.compile(r"key|token|secret|passw|pwd|credential|auth|bearer|cookie|
 _PLACEHOLDER = re.compile(
     r"^$|<|>|\$\{|\{\{|\byour\b|your[_-]|xxx|\.\.\.|^\*+$|replace|changeme|placeholder|example", re.I
 )
-_LOCAL_PATH = re.compile(r"^(?:[~/]|\.{1,2}/|[a-z]:[\\/])|path[/_-]?to|absolute", re.I)
 _NPX_VALUE_FLAGS = frozenset({"-p", "--package", "-c", "--call", "-w", "--workspace", "--registry", "--cache"})
 _UVX_VALUE_FLAGS = frozenset(
     {"--from", "--with", "--python", "-p", "--index", "--index-url", "--extra-index-url", "--spec", "--directory"}
@@ -39,7 +39,7 @@ _DOCKER_FLAGS = frozenset(
 
 @dataclass(frozen=True)
 class Configured:
-    """One server as a configuration states it. ``args`` are those after the package, without secrets and paths."""
+    """One server as a configuration states it. ``args`` are those after the package, dummies for what is somebody's."""
 
     name: str
     install: Install
@@ -106,16 +106,16 @@ def read_entry(name: str, entry: JsonObject) -> Configured | None:
         env = list({v.name: v for v in reversed(env)}.values())[::-1]
         needs_key = needs_key or any(v.secret for v in env)
     package, version = _versioned(registry, package)
-    args = _plain(rest) if package else []  # without a package they are somebody's own files
+    kept = recordable(rest if package else ())  # without a package they are somebody's own files
     install = Install(
         registry=registry,
         package=package or None,
         version=version,
         command=entry_point or None,
-        args=list(args),
+        args=list(kept.shown),
         env=env,
     )
-    return Configured(name, install, Transport.STDIO, tuple(args), version, needs_key)
+    return Configured(name, install, Transport.STDIO, kept.run, version, needs_key or kept.secret)
 
 
 def read_command(line: str) -> Configured | None:
@@ -214,11 +214,10 @@ def _remote(name: str, url: str, env: list[EnvVar], kind: str, entry: JsonObject
     if parts.scheme not in ("http", "https") or not parts.hostname or _PLACEHOLDER.search(parts.hostname):
         return None
     sse = "sse" in kind.lower() or (not kind and parts.path.rstrip("/").endswith("/sse"))
-    wanted = map(str, _object(entry.get("headers")))
+    wanted = [h for h in map(str, _object(entry.get("headers"))) if re.fullmatch(r"[A-Za-z][\w-]{0,60}", h)]
     env = [*env, *(EnvVar(name=h, required=True, secret=bool(_SECRET.search(h))) for h in wanted)]
-    keyed = bool(_SECRET.search(parts.query)) or any(v.secret for v in env)
-    # A query may carry somebody's key.
-    clean = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    clean, secret = recordable_url(url)
+    keyed = secret or any(v.secret for v in env)
     transport = Transport.SSE if sse else Transport.HTTP
     return Configured(name, Install(registry="url", url=clean, env=env), transport, needs_key=keyed)
 
@@ -282,7 +281,7 @@ def _versioned(registry: str, package: str) -> tuple[str, str | None]:
         name, version = (head, tag) if head and "/" not in tag else (package, "")
     else:
         name, version = package, ""
-    return name, version if re.match(r"v?\d", version) else None
+    return name, version if re.fullmatch(r"v?\d[\w.!+-]{0,40}", version) else None
 
 
 def _program(command: str) -> str:
@@ -321,25 +320,6 @@ def _docker_env(words: list[str]) -> list[str]:
             if _is_variable(name):
                 names.append(name)
     return names
-
-
-def _plain(words: list[str]) -> list[str]:
-    """Arguments that mean the same on any machine: no secrets, no placeholders, no paths of somebody's disk."""
-    kept: list[str] = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        flag, _, value = word.partition("=")
-        following = words[at + 1] if at + 1 < len(words) else ""
-        takes = flag.startswith("-") and not value and following and not following.startswith("-")
-        tested = value or (following if takes else "" if flag.startswith("-") else word)
-        secret = flag.startswith("-") and bool(_SECRET.search(flag)) and bool(tested)
-        bad = secret or (bool(tested) and bool(_PLACEHOLDER.search(tested) or _LOCAL_PATH.search(tested)))
-        step = 2 if takes else 1
-        if not bad:
-            kept += words[at : at + step]
-        at += step
-    return kept
 
 
 def _variable(name: str, value: Any) -> EnvVar:

@@ -11,14 +11,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from toolscout.crawler.arguments import recordable, recordable_url, token_like
 from toolscout.crawler.dummies import is_secret
 from toolscout.crawler.fetch import Fetcher
 from toolscout.crawler.sources.base import Batch, Found, Source, Verdict, package_id
 from toolscout.records import EnvVar, Install, Server, Transport
 from toolscout.records import Source as Place
 
-_PLAIN = re.compile(r"--?[A-Za-z][\w-]{0,40}|[a-z]{1,12}")
-"""Arguments that cannot be a secret, a path or an address of somebody."""
+_NPM_NAME = re.compile(r"(?:@[a-z0-9~][\w.~-]*/)?[a-z0-9~][\w.~-]*", re.I)
+_PROGRAM = re.compile(r"[A-Za-z][\w.-]{0,40}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -52,7 +54,7 @@ def _found(entry: Configured) -> Found:
     config = entry.config
     place = Place(marketplace="clients", id=f"{entry.place}/{entry.name}")
     if config.get("url"):
-        url = re.sub(r"[?#].*", "", str(config["url"]))
+        url, _ = recordable_url(str(config["url"]))
         headers = config.get("headers")
         names = _REFERENCE.findall(" ".join(map(str, headers.values()))) if isinstance(headers, Mapping) else []
         server = Server(
@@ -61,7 +63,9 @@ def _found(entry: Configured) -> Found:
             sources=[place],
             transport=Transport.SSE if config.get("transport") == "sse" else Transport.HTTP,
             install=Install(
-                registry="url", url=url, env=[EnvVar(name=n, required=True, secret=True) for n in dict.fromkeys(names)]
+                registry="url",
+                url=url or None,
+                env=[EnvVar(name=n, required=True, secret=True) for n in dict.fromkeys(names)],
             ),
         )
         return Found(server, Verdict.SERVER, "configured")
@@ -71,7 +75,9 @@ def _found(entry: Configured) -> Found:
     env = [
         EnvVar(name=str(n), required=True, secret=is_secret(str(n)))
         for n in (given if isinstance(given, Mapping) else ())
+        if _VARIABLE.fullmatch(str(n))
     ]
+    kept = recordable(rest if package else ())
     server = Server(
         server_id=package_id(registry, package) if package else f"clients/{entry.name}",
         name=entry.name,
@@ -81,18 +87,19 @@ def _found(entry: Configured) -> Found:
             registry=registry,
             package=package,
             version=version,
-            command=None if package else command,
-            args=[a if _PLAIN.fullmatch(a) else "<argument>" for a in rest] if package else [],
+            command=None if package else _program(command),
+            args=list(kept.shown),
             env=env,
         ),
     )
-    return Found(
-        server, Verdict.SERVER, "configured", marker=version, args=tuple(rest) if package and not _secret(rest) else ()
-    )
+    return Found(server, Verdict.SERVER, "configured", marker=version, args=kept.run)
 
 
-def _secret(args: Sequence[str]) -> bool:
-    return any(is_secret(a.partition("=")[0]) and a.startswith("-") for a in args) or any("${" in a for a in args)
+def _program(command: str) -> str | None:
+    """The name of a command's program, without its folder: some configurations hold a whole command line there."""
+    words = [w for w in command.strip().split() if "=" not in w]
+    name = words[0].replace("\\", "/").rpartition("/")[2] if words else ""
+    return name if _PROGRAM.fullmatch(name) and not token_like(name) else None
 
 
 def package_of(command: str, args: Sequence[str]) -> tuple[str, str | None, str | None, list[str]]:
@@ -119,7 +126,9 @@ def package_of(command: str, args: Sequence[str]) -> tuple[str, str | None, str 
         if package is None:
             return "none", None, None, list(args)
         bare, _, version = package[1:].partition("@")
-        return "npm", package[0] + bare, version if re.match(r"\d", version) else None, words
+        if not _NPM_NAME.fullmatch(package[:1] + bare):
+            return "none", None, None, list(args)
+        return "npm", package[0] + bare, version if re.fullmatch(r"\d[\w.+-]{0,40}", version) else None, words
     if name in ("uvx", "pipx"):
         if name == "pipx" and words[:1] == ["run"]:
             words.pop(0)
