@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from toolscout.crawler.fetch import Fetcher, FetchError
+from toolscout.crawler.moments import rfc3339
 from toolscout.crawler.place import Place, Seat
 from toolscout.crawler.sources.base import Source
 from toolscout.crawler.state import State, Todo
@@ -104,23 +105,31 @@ class Crawl:
         """Go through the sources' listings, one after the other, each where it was left.
 
         Args:
-            since: ``last`` or a moment: only what changed since, where the source can tell.
+            since: ``last`` or a moment (ISO 8601): only what changed since, where the source can tell.
             fresh: begin anew what was left unfinished.
             limit: stop a listing after so many entries; the next run goes on.
             tell: called with a source's name and how many entries it has given so far.
             costs: where the sources book what reading pages costs; stored with every batch.
+
+        Raises:
+            BadInput: ``since`` is no moment, or a source is not set up.
         """
         reports = []
+        if since is not None and since != "last":
+            since = rfc3339(since)
         for source in sources:
             report = ListingReport(source.name)
             reports.append(report)
-            cursor, start = self.state.begin_listing(source.name, since=since, fresh=fresh)
+            key = source.key
+            cursor, start = self.state.begin_listing(
+                key, since=since if source.incremental else None, fresh=fresh, name=source.name, setup=source.setup
+            )
             try:
                 async with contextlib.aclosing(
-                    source.batches(fetcher, since=start if source.incremental else None, cursor=cursor)  # type: ignore[type-var]
+                    source.batches(fetcher, since=start, cursor=cursor)  # type: ignore[type-var]
                 ) as batches:
                     async for batch in batches:
-                        report.new += self.state.put_batch(source.name, batch)
+                        report.new += self.state.put_batch(key, batch)
                         report.listed += len(batch.found)
                         report.problems += len(batch.problems)
                         if costs is not None:
@@ -130,7 +139,7 @@ class Crawl:
                         if limit and report.listed >= limit and batch.cursor is not None:
                             break
                     else:
-                        report.gone = self.state.end_listing(source.name, complete=source.lists_all())
+                        report.gone = self.state.end_listing(key, complete=source.lists_all())
             except FetchError as error:
                 report.error = error.sentence()
         return reports
@@ -157,7 +166,7 @@ class DeployOptions:
         limit: stop after so many; 0: all.
         minutes: stop after so long; 0: no limit.
         retry: failure classes that are tried again.
-        sources: deploy only what one of these lists; None: all that waits.
+        sources: deploy only what one of these listings (`Source.key`) has; None: all that waits.
     """
 
     limit: int = 0

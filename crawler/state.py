@@ -14,26 +14,25 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from toolscout.crawler import mentions
 from toolscout.crawler.agent.costs import ServerCost
 from toolscout.crawler.deploy import Outcome
 from toolscout.crawler.fetch import Page
 from toolscout.crawler.records import now, server_record, tool_records
 from toolscout.crawler.sources.base import Batch, Found, Verdict
+from toolscout.crawler.sources.marketplaces_kept import KEPT
+from toolscout.crawler.unite import same_sources, united
+from toolscout.crawler.upgrade import upgrade
 from toolscout.errors import StorageError
-from toolscout.records import JsonObject, Server, ServerState, Source, Tool, entity_key
+from toolscout.records import JsonObject, Server, ServerState, Tool, entity_key
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS source (
-  name TEXT PRIMARY KEY, cursor TEXT, started TEXT, since TEXT, finished TEXT, listing INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS entry (
   server_id TEXT PRIMARY KEY, registry TEXT NOT NULL, package TEXT, record TEXT NOT NULL, args TEXT NOT NULL,
-  verdict TEXT NOT NULL, reason TEXT NOT NULL, published TEXT, marker TEXT, stated INTEGER NOT NULL DEFAULT 0,
+  verdict TEXT NOT NULL, reason TEXT NOT NULL, published TEXT, stated INTEGER NOT NULL DEFAULT 0,
   first_listed TEXT NOT NULL, last_listed TEXT NOT NULL, gone TEXT);
-CREATE TABLE IF NOT EXISTS listed (
-  source TEXT NOT NULL, server_id TEXT NOT NULL, listing INTEGER NOT NULL,
-  PRIMARY KEY (source, server_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS result (
-  server_id TEXT PRIMARY KEY, marker TEXT, version TEXT, ok INTEGER NOT NULL, failure TEXT, cause TEXT, evidence TEXT,
+  server_id TEXT PRIMARY KEY, version TEXT, ok INTEGER NOT NULL, failure TEXT, cause TEXT, evidence TEXT,
   install_seconds REAL, run_seconds REAL, starts INTEGER, bytes INTEGER, peak INTEGER, needs_key INTEGER,
   needs_arguments INTEGER, pinned TEXT, era TEXT, noise INTEGER, odd INTEGER, pages INTEGER, record TEXT, entity TEXT,
   tools INTEGER NOT NULL DEFAULT 0, checked_at TEXT NOT NULL, run INTEGER);
@@ -47,6 +46,8 @@ CREATE TABLE IF NOT EXISTS history (
 CREATE INDEX IF NOT EXISTS history_server ON history (server_id);
 CREATE TABLE IF NOT EXISTS page (
   url TEXT PRIMARY KEY, body BLOB NOT NULL, content_type TEXT, etag TEXT, fetched_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS kept (
+  url TEXT PRIMARY KEY, body BLOB NOT NULL, content_type TEXT, etag TEXT, fetched_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS run (
   id INTEGER PRIMARY KEY, started TEXT NOT NULL, ended TEXT, seconds REAL NOT NULL DEFAULT 0, workers INTEGER,
   sandbox TEXT);
@@ -55,7 +56,7 @@ CREATE TABLE IF NOT EXISTS cost (
   prompt_tokens REAL NOT NULL, completion_tokens REAL NOT NULL, price REAL NOT NULL, pages REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS problem (source TEXT NOT NULL, text TEXT NOT NULL, at TEXT NOT NULL);
 """
-_VERSION = 1
+_VERSION = 2
 _PAGES_KEPT = 20_000
 
 
@@ -66,7 +67,6 @@ class Todo:
     server: Server
     args: tuple[str, ...]
     published: str | None
-    marker: str | None
 
 
 class State:
@@ -83,7 +83,8 @@ class State:
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version > _VERSION:
                 raise StorageError(f"{work} was made by a newer Toolscout.", "Update, or name another work folder.")
-            self._db.executescript(_SCHEMA)
+            upgrade(self._db, version)
+            self._db.executescript(mentions.SCHEMA + _SCHEMA)
             self._db.execute(f"PRAGMA user_version={_VERSION}")
         except (OSError, sqlite3.DatabaseError) as error:
             raise StorageError(f"The crawl's state in {work} cannot be opened: {error}.") from None
@@ -113,46 +114,56 @@ class State:
 
     # --- listings ----------------------------------------------------------------------------------------------------
 
-    def begin_listing(self, source: str, *, since: str | None, fresh: bool) -> tuple[str | None, str | None]:
-        """Go on with a source's unfinished listing, or begin one. Gives its cursor and its ``since``.
+    def begin_listing(
+        self, key: str, *, since: str | None, fresh: bool, name: str = "", setup: JsonObject | None = None
+    ) -> tuple[str | None, str | None]:
+        """Go on with an unfinished listing, or begin one. Gives its cursor and its ``since``.
 
         Args:
+            key: which listing (`Source.key`).
             since: only what changed after this; ``last`` means since the last finished listing began.
             fresh: begin from the start, whatever was left unfinished.
+            name: the source's name; the key by default.
+            setup: how the source was made. What was left unfinished with another set-up is begun anew.
         """
-        row = self._db.execute("SELECT * FROM source WHERE name = ?", (source,)).fetchone()
-        if row is not None and row["started"] and not fresh:
+        row = self._db.execute("SELECT * FROM source WHERE key = ?", (key,)).fetchone()
+        made = None if setup is None else json.dumps(setup, sort_keys=True)
+        if row is not None and row["started"] and not fresh and row["setup"] == made:
             return row["cursor"], row["since"]
         if since == "last":
             since = row["finished"] if row is not None else None
         self._db.execute(
-            "INSERT INTO source (name, started, since, listing) VALUES (?, ?, ?, 1) ON CONFLICT (name) DO UPDATE SET "
-            "cursor = NULL, started = excluded.started, since = excluded.since, listing = listing + 1",
-            (source, now(), since),
+            "INSERT INTO source (key, name, setup, started, since, listing) VALUES (?, ?, ?, ?, ?, 1) "
+            "ON CONFLICT (key) DO UPDATE SET cursor = NULL, setup = excluded.setup, started = excluded.started, "
+            "since = excluded.since, listing = listing + 1",
+            (key, name or key, made, now(), since),
         )
         return None, since
 
-    def put_batch(self, source: str, batch: Batch) -> int:
-        """Store a batch and its cursor, in one transaction; how many entries are new."""
+    def setups(self) -> list[tuple[str, JsonObject | None]]:
+        """All listings that were ever begun: the source's name, and how it was made, where that is known."""
+        rows = self._db.execute("SELECT name, setup FROM source ORDER BY rowid")
+        return [(row["name"], json.loads(row["setup"]) if row["setup"] else None) for row in rows]
+
+    def put_batch(self, key: str, batch: Batch) -> int:
+        """Store a batch of a listing and its cursor, in one transaction; how many entries are new."""
         moment, new = now(), 0
         with self._transaction():
-            listing = self._db.execute("SELECT listing FROM source WHERE name = ?", (source,)).fetchone()
+            row = self._db.execute("SELECT name, listing FROM source WHERE key = ?", (key,)).fetchone()
+            name, listing = (row["name"], row["listing"]) if row else (key, 0)
             for found in batch.found:
                 new += self._put_entry(found, moment)
-                self._db.execute(
-                    "INSERT OR REPLACE INTO listed VALUES (?, ?, ?)",
-                    (source, found.server.server_id, listing["listing"] if listing else 0),
-                )
+                mentions.put(self._db, key, name, listing, found)
             for server_id in batch.vanished:
-                self._db.execute("DELETE FROM listed WHERE source = ? AND server_id = ?", (source, server_id))
+                mentions.withdraw(self._db, key, name, server_id)
                 self._db.execute(
                     "UPDATE entry SET gone = ? WHERE server_id = ? AND gone IS NULL AND server_id NOT IN "
-                    "(SELECT server_id FROM listed)",
+                    "(SELECT server_id FROM mention)",
                     (moment, server_id),
                 )
             for text in batch.problems:
-                self._db.execute("INSERT INTO problem VALUES (?, ?, ?)", (source, text[:500], moment))
-            self._db.execute("UPDATE source SET cursor = ? WHERE name = ?", (batch.cursor, source))
+                self._db.execute("INSERT INTO problem VALUES (?, ?, ?)", (name, text[:500], moment))
+            self._db.execute("UPDATE source SET cursor = ? WHERE key = ?", (batch.cursor, key))
         return new
 
     def put_costs(self, costs: Collection[ServerCost]) -> None:
@@ -165,44 +176,46 @@ class State:
         """What was stored of them, of all runs."""
         return [ServerCost(**row) for row in self.rows("SELECT * FROM cost ORDER BY rowid")]
 
-    def end_listing(self, source: str, *, complete: bool) -> int:
+    def end_listing(self, key: str, *, complete: bool) -> int:
         """A listing has reached its end. What a complete one lacks has vanished; how many are newly gone."""
         with self._transaction():
-            row = self._db.execute("SELECT * FROM source WHERE name = ?", (source,)).fetchone()
+            row = self._db.execute("SELECT * FROM source WHERE key = ?", (key,)).fetchone()
             gone = 0
             if complete and not row["since"]:
-                self._db.execute("DELETE FROM listed WHERE source = ? AND listing < ?", (source, row["listing"]))
+                self._db.execute("DELETE FROM mention WHERE key = ? AND listing < ?", (key, row["listing"]))
                 gone = self._db.execute(
-                    "UPDATE entry SET gone = ? WHERE gone IS NULL AND server_id NOT IN (SELECT server_id FROM listed)",
+                    "UPDATE entry SET gone = ? WHERE gone IS NULL AND server_id NOT IN (SELECT server_id FROM mention)",
                     (now(),),
                 ).rowcount
             self._db.execute(
-                "UPDATE source SET finished = started, started = NULL, cursor = NULL WHERE name = ?", (source,)
+                "UPDATE source SET finished = started, started = NULL, cursor = NULL WHERE key = ?", (key,)
             )
         return gone
 
     def _put_entry(self, found: Found, moment: str) -> bool:
-        server, verdict = found.server, str(found.verdict)
-        row = self._db.execute("SELECT record, verdict FROM entry WHERE server_id = ?", (server.server_id,)).fetchone()
+        server, verdict, reason, args = found.server, str(found.verdict), found.reason, json.dumps(found.args)
+        row = self._db.execute("SELECT * FROM entry WHERE server_id = ?", (server.server_id,)).fetchone()
         if row is not None:
-            server = _united(Server.model_validate_json(row["record"]), server)
-            if row["verdict"] == Verdict.SERVER:  # another source knew better than a name can tell
-                verdict = row["verdict"]
+            old = Server.model_validate_json(row["record"])
+            if not found.args and not same_sources(old, server):
+                args = row["args"]
+            if row["verdict"] == Verdict.SERVER and verdict != Verdict.SERVER:
+                verdict, reason = row["verdict"], row["reason"]  # another source knew better than a name can tell
+            server = united(old, server)
         values = (
-            server.install.registry, server.install.package, server.to_json(), json.dumps(found.args), verdict,
-            found.reason, found.published, found.marker, found.tools is not None, moment, server.server_id,
+            server.install.registry, server.install.package, server.to_json(), args, verdict, reason, found.published,
+            found.tools is not None, moment, server.server_id,
         )  # fmt: skip
         if row is None:
             self._db.execute(
-                "INSERT INTO entry (registry, package, record, args, verdict, reason, published, marker, stated, "
-                "last_listed, first_listed, server_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO entry (registry, package, record, args, verdict, reason, published, stated, "
+                "last_listed, first_listed, server_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*values[:-1], moment, values[-1]),
             )
         else:
             self._db.execute(
                 "UPDATE entry SET registry = ?, package = ?, record = ?, args = ?, verdict = ?, reason = ?, "
-                "published = coalesce(?, published), marker = coalesce(?, marker), stated = ?, last_listed = ?, "
-                "gone = NULL WHERE server_id = ?",
+                "published = coalesce(?, published), stated = ?, last_listed = ?, gone = NULL WHERE server_id = ?",
                 values,
             )
         if found.tools is not None:
@@ -212,7 +225,7 @@ class State:
     def _put_stated(self, server: Server, found: Found, moment: str) -> None:
         tools = tool_records(server.server_id, found.tools or (), moment)
         server = server.model_copy(update={"checked_at": moment})
-        self._put_tools(server, tools, server.version, found.marker, moment, None, None)
+        self._put_tools(server, tools, server.version, moment, None, None)
 
     # --- deployments -------------------------------------------------------------------------------------------------
 
@@ -223,36 +236,31 @@ class State:
         registries: Collection[str] | None = None,
         sources: Collection[str] | None = None,
     ) -> list[Todo]:
-        """What is to be deployed: what never was, and what has another marker since.
+        """What is to be deployed: what never was, and what one of its listings says has changed since.
 
         In an order of its own that no listing has a say in: wherever a crawl stops, what it has done is a fair sample.
 
         Args:
             retry: failure classes that are tried again.
             registries: only packages of these.
-            sources: only what one of these lists.
+            sources: only what one of these listings (`Source.key`) has.
         """
         marks = ",".join("?" * len(retry))
         rows = self._db.execute(
             "SELECT e.* FROM entry e LEFT JOIN result r USING (server_id) WHERE e.gone IS NULL AND NOT e.stated "
             "AND e.package IS NOT NULL AND e.verdict IN ('server', 'unknown') AND (r.server_id IS NULL "
-            f"OR (e.marker IS NOT NULL AND r.marker IS NOT e.marker) OR (NOT r.ok AND r.failure IN ({marks}))) "
+            f"OR {mentions.CHANGED} OR (NOT r.ok AND r.failure IN ({marks}))) "
             "ORDER BY e.server_id",
             tuple(retry),
         ).fetchall()
         listed = None
         if sources is not None:
             holes = ",".join("?" * len(sources))
-            found = self._db.execute(f"SELECT server_id FROM listed WHERE source IN ({holes})", tuple(sources))
+            found = self._db.execute(f"SELECT server_id FROM mention WHERE key IN ({holes})", tuple(sources))
             listed = {row["server_id"] for row in found}
         rows.sort(key=lambda row: zlib.crc32(row["server_id"].encode()))
         return [
-            Todo(
-                Server.model_validate_json(row["record"]),
-                tuple(json.loads(row["args"])),
-                row["published"],
-                row["marker"],
-            )
+            Todo(Server.model_validate_json(row["record"]), tuple(json.loads(row["args"])), row["published"])
             for row in rows
             if (registries is None or row["registry"] in registries) and (listed is None or row["server_id"] in listed)
         ]
@@ -263,11 +271,13 @@ class State:
         if outcome.verdict is not None or outcome.listing is None:
             with self._transaction():
                 self._put_failure(todo, outcome, run, moment)
+                mentions.deployed(self._db, todo.server.server_id)
             return 0
         server = server_record(todo.server, outcome, moment)
         tools = tool_records(server.server_id, outcome.listing.tools, moment)
         with self._transaction():
-            self._put_tools(server, tools, server.version, todo.marker, moment, outcome, run)
+            self._put_tools(server, tools, server.version, moment, outcome, run)
+            mentions.deployed(self._db, server.server_id)
         return len(tools)
 
     def _put_failure(self, todo: Todo, outcome: Outcome, run: int, moment: str) -> None:
@@ -281,12 +291,12 @@ class State:
         failed = (str(verdict.failure), verdict.cause, verdict.evidence) if verdict else ("protocol_error", "", "")
         if kept:
             self._db.execute(
-                "UPDATE result SET marker = ?, failure = ?, cause = ?, evidence = ?, run = ? WHERE server_id = ?",
-                (todo.marker, *failed, run, server_id),
+                "UPDATE result SET failure = ?, cause = ?, evidence = ?, run = ? WHERE server_id = ?",
+                (*failed, run, server_id),
             )
         else:
             self._insert_result(server_id, {
-                "marker": todo.marker, "version": version, "ok": 0, "failure": failed[0], "cause": failed[1],
+                "version": version, "ok": 0, "failure": failed[0], "cause": failed[1],
                 "evidence": failed[2], "checked_at": moment, "run": run, **numbers,
             })  # fmt: skip
         self._db.execute(
@@ -299,7 +309,6 @@ class State:
         server: Server,
         tools: list[Tool],
         version: str | None,
-        marker: str | None,
         moment: str,
         outcome: Outcome | None,
         run: int | None,
@@ -333,7 +342,7 @@ class State:
             ],
         )
         self._insert_result(server_id, {
-            "marker": marker, "version": version, "ok": 1, "record": server.to_json(), "entity": entity_key(tools),
+            "version": version, "ok": 1, "record": server.to_json(), "entity": entity_key(tools),
             "tools": len(tools), "checked_at": moment, "run": run, **(_numbers(outcome) if outcome else {}),
         })  # fmt: skip
         if before is None or changed or added or removed or before["version"] != version:
@@ -363,7 +372,7 @@ class State:
         ).fetchall()
         for row in rows:
             server = Server.model_validate_json(row["record"])
-            server.sources = _united(server, Server.model_validate_json(row["listed"])).sources
+            server.sources = united(server, Server.model_validate_json(row["listed"])).sources
             if row["gone"]:
                 server.state = ServerState.UNAVAILABLE
             yield server, row["entity"]
@@ -390,15 +399,15 @@ class State:
 
     def get_page(self, url: str) -> Page | None:
         """The kept page, however old."""
-        row = self._db.execute("SELECT * FROM page WHERE url = ?", (url,)).fetchone()
+        row = self._db.execute(f"SELECT * FROM {_table(url)} WHERE url = ?", (url,)).fetchone()
         if row is None:
             return None
         return Page(url, zlib.decompress(row["body"]), row["content_type"], row["etag"], row["fetched_at"])
 
     def put_page(self, page: Page) -> None:
-        """Keep a page in place of an older one; the oldest go when there are too many."""
+        """Keep a page in place of an older one. The oldest go when there are too many; entries of marketplaces stay."""
         self._db.execute(
-            "INSERT OR REPLACE INTO page VALUES (?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO {_table(page.url)} VALUES (?, ?, ?, ?, ?)",
             (page.url, zlib.compress(page.body, 3), page.content_type, page.etag, page.fetched_at or time.time()),
         )
         if int(page.fetched_at) % 97 == 0:
@@ -422,15 +431,9 @@ class _Transaction:
         self._db.execute("ROLLBACK" if kind is not None else "COMMIT")
 
 
-def _united(old: Server, new: Server) -> Server:
-    """The newer listing of a server with the sources, and the otherwise missing facts, of the older one."""
-    places: dict[tuple[str, str], Source] = {(s.marketplace, s.id): s for s in (*old.sources, *new.sources)}
-    facts = {
-        name: getattr(old, name)
-        for name in ("title", "description", "summary", "category", "version", "license", "homepage", "popularity")
-        if not getattr(new, name)
-    }
-    return new.model_copy(update={**facts, "sources": list(places.values())})
+def _table(url: str) -> str:
+    """What was read of an entry costs a browser, and maybe a model, to read again: pages must not push it out."""
+    return "kept" if url.startswith(KEPT) else "page"
 
 
 def _numbers(outcome: Outcome) -> dict[str, Any]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,14 +30,17 @@ from toolscout.crawler.deploy import Deployer, Outcome, Start
 from toolscout.crawler.dummies import arguments_for, asked_for, in_settings, in_source, reformed, subcommand, value_for
 from toolscout.crawler.export import entities, export_files, into_catalogue
 from toolscout.crawler.failures import Failure, Verdict, classify
-from toolscout.crawler.fetch import Fetcher, FetchError
+from toolscout.crawler.fetch import Fetcher, FetchError, Page
 from toolscout.crawler.install.base import Entry, Installed, Metadata, ranked
 from toolscout.crawler.listing import Listing
+from toolscout.crawler.moments import rfc3339
 from toolscout.crawler.report import report, write_report
 from toolscout.crawler.sandbox import Unconfined, choose
 from toolscout.crawler.sources import names as listed
 from toolscout.crawler.sources.base import Batch, Found, Source
 from toolscout.crawler.sources.clients import ClientSource, Configured, package_of
+from toolscout.crawler.sources.marketplaces_kept import Kept
+from toolscout.crawler.sources.marketplaces_kept import moment as seconds_of
 from toolscout.crawler.sources.npm import NpmSource
 from toolscout.crawler.sources.packages import PackagesSource
 from toolscout.crawler.sources.pypi import PypiSource, published
@@ -42,7 +49,7 @@ from toolscout.crawler.state import State, Todo
 from toolscout.errors import BadInput, NotAllowed, NotFound
 from toolscout.index.catalogue import Catalogue
 from toolscout.jsonl import read_records
-from toolscout.records import JsonObject, Review, Server, ServerState, Tool
+from toolscout.records import EnvVar, JsonObject, Review, Server, ServerState, Tool
 
 # --- the polite client -----------------------------------------------------------------------------------------------
 
@@ -256,9 +263,12 @@ class McpRegistry:
         self.site = LocalServer(self._answer)
 
     def _answer(self, path: str, query: dict[str, str]) -> tuple[int, str, bytes]:
+        since = query.get("updated_since", "")
+        if since and not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", since):
+            return 400, "application/json", b'{"detail": "Invalid updated_since format: expected RFC3339"}'
         if path != "/v0.1/servers" or query.get("version") != "latest":
             return 404, "application/json", b"{}"
-        found = [e for at, e in self.entries if at >= query.get("updated_since", "")]
+        found = [e for at, e in self.entries if at >= since]
         if not query.get("include_deleted"):
             found = [e for e in found if e.get("_meta", {}).get(REGISTRY_META, {}).get("status") != "deleted"]
         start, size = int(query.get("cursor", "0")), 2
@@ -626,6 +636,200 @@ def test_tools_that_a_source_states_are_kept_without_deploying(crawl: Crawl) -> 
     crawl.state.put_batch("market", Batch([stated], None))
     assert crawl.state.todo() == []
     assert [t.description for t in crawl.state.tools("market/x")] == ["Stated."]
+
+
+def put_listing(crawl: Crawl, key: str, *found: Found, complete: bool = True) -> None:
+    crawl.state.begin_listing(key, since=None, fresh=False)
+    crawl.state.put_batch(key, Batch(list(found), None))
+    crawl.state.end_listing(key, complete=complete)
+
+
+def by_registry(package: str, version: str, registry: str = "npm") -> Found:
+    """A package as the MCP registry lists it, with what it says of how to start it."""
+    entry = registry_entry(7, name=f"io.example/{package}", version=version)
+    entry["server"]["packages"] = [
+        entry["server"]["packages"][1] | {"registryType": registry, "identifier": package, "version": version}
+    ]
+    (found,) = RegistrySource("http://registry.example")._found(entry)
+    return found
+
+
+@pytest.mark.parametrize("first", ["registry", "npm"])
+def test_a_listing_of_names_takes_nothing_from_a_better_one(crawl: Crawl, first: str) -> None:
+    known = by_registry("a-mcp", "1.2.0")
+    listings = {"registry": known, "npm": listed.found("npm", "a-mcp")}
+    for key in [first, *(listings.keys() - {first})]:
+        put_listing(crawl, key, listings[key])
+    (todo,) = crawl.state.todo()
+    assert todo.args == known.args == ("--mode", "stdio")
+    assert todo.server.install == known.server.install and todo.server.install.env[0].name == "API_KEY"
+    for fact in ("name", "title", "description", "version", "homepage"):
+        assert getattr(todo.server, fact) == getattr(known.server, fact), fact
+    assert {s.marketplace for s in todo.server.sources} == {"npm", "registry"}
+    put_listing(crawl, "npm", listings["npm"])
+    (again,) = crawl.state.todo()
+    assert again == todo
+
+
+def test_variables_of_two_listings_are_united_by_name(crawl: Crawl) -> None:
+    known = by_registry("a-mcp", "1")
+    server = known.server.model_copy(deep=True)
+    server.sources[0].marketplace = "other"
+    server.install.env = [EnvVar(name="API_KEY", secret=False), EnvVar(name="REGION", description="Where.")]
+    put_listing(crawl, "registry", known)
+    put_listing(crawl, "other", Found(server))
+    (todo,) = crawl.state.todo()
+    assert [(v.name, v.secret) for v in todo.server.install.env] == [("API_KEY", True), ("REGION", False)]
+    # What the same source leaves out another time holds no longer: a pinned version, say.
+    put_listing(crawl, "named", PackagesSource.found(parse("npm:b-mcp@1.0.0")))
+    put_listing(crawl, "named", PackagesSource.found(parse("npm:b-mcp")))
+    assert {t.server.install.version for t in crawl.state.todo() if t.server.install.package == "b-mcp"} == {None}
+
+
+def test_markers_are_compared_with_those_of_the_same_listing(crawl: Crawl) -> None:
+    serial = listed.found("pypi", "b-mcp", marker="12345")
+    put_listing(crawl, "pypi", serial)
+    put(crawl, "b-mcp", outcome("b-mcp", {"t": "One."}, "2.0"))
+    for _ in range(2):
+        put_listing(crawl, "registry", by_registry("b-mcp", "2.0", "pypi"))
+        assert waiting(crawl) == [], "the version is the one that was deployed"
+        put_listing(crawl, "pypi", serial)
+        assert waiting(crawl) == []
+    put_listing(crawl, "registry", by_registry("b-mcp", "2.1", "pypi"))
+    assert waiting(crawl) == ["b-mcp"]
+    put(crawl, "b-mcp", outcome("b-mcp", {"t": "One."}, "2.1"))
+    assert waiting(crawl) == []
+    put_listing(crawl, "pypi", listed.found("pypi", "b-mcp", marker="12399"))
+    assert waiting(crawl) == ["b-mcp"]
+    put(crawl, "b-mcp", FAILED)
+    assert waiting(crawl) == [], "a failure is one, too"
+
+
+def test_a_first_marker_is_that_of_what_is_deployed(crawl: Crawl) -> None:
+    """Names first, details later: what did not change is not deployed once more."""
+    names = {"a-mcp": "1.0.0", "b-mcp": "1.0.0", "c-mcp": None}
+    put_listing(crawl, "npm", *(listed.found("npm", name) for name in names))
+    put(crawl, "a-mcp", outcome("a-mcp", {"t": "One."}, "1.0.0"))
+    put(crawl, "b-mcp", outcome("b-mcp", {"t": "Two."}, "1.0.0"))
+    put(crawl, "c-mcp", FAILED)
+    put_listing(crawl, "npm", *(detailed(name, "1.0.0") for name in names))
+    assert waiting(crawl) == []
+    put_listing(crawl, "npm", detailed("a-mcp", "1.0.0"), detailed("b-mcp", "1.1.0"), detailed("c-mcp", "1.0.1"))
+    assert waiting(crawl) == ["b-mcp", "c-mcp"]
+    put(crawl, "b-mcp", outcome("b-mcp", {"t": "Two."}, "1.0.0"))
+    put(crawl, "c-mcp", FAILED)
+    assert waiting(crawl) == [], "what was tried at this marker is not tried again, whatever was installed"
+    put_listing(crawl, "npm:file", detailed("a-mcp", "1.2.0"))
+    assert waiting(crawl) == ["a-mcp"], "another listing states another version than the deployed one"
+
+
+def detailed(package: str, version: str) -> Found:
+    found = listed.found("npm", package, marker=version)
+    return replace(found, server=found.server.model_copy(update={"version": version}))
+
+
+SCHEMA_1 = """
+CREATE TABLE source (
+  name TEXT PRIMARY KEY, cursor TEXT, started TEXT, since TEXT, finished TEXT, listing INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE listed (
+  source TEXT NOT NULL, server_id TEXT NOT NULL, listing INTEGER NOT NULL,
+  PRIMARY KEY (source, server_id)) WITHOUT ROWID;
+ALTER TABLE entry ADD COLUMN marker TEXT;
+ALTER TABLE result ADD COLUMN marker TEXT;
+INSERT INTO source VALUES ('npm', NULL, NULL, NULL, '2026-01-01T00:00:00Z', 1),
+  ('pypi', 'x', '2026-01-02', NULL, '', 1);
+INSERT INTO listed VALUES ('npm', 'npm/a-mcp', 1), ('pypi', 'pypi/b-mcp', 1), ('npm', 'npm/c-mcp', 1),
+  ('npm', 'npm/gone-mcp', 1), ('registry', 'pypi/d-mcp', 1), ('pypi', 'pypi/d-mcp', 1);
+UPDATE entry SET marker = '100' WHERE server_id = 'pypi/b-mcp';
+UPDATE result SET marker = '100' WHERE server_id = 'pypi/b-mcp';
+UPDATE entry SET marker = '7' WHERE server_id = 'pypi/d-mcp';
+UPDATE result SET marker = '1.0' WHERE server_id = 'pypi/d-mcp';
+INSERT INTO page VALUES ('toolscout-kept:1:mcpso:x', 'x', 'application/json', '', 1.0),
+  ('http://a.example/', 'y', '', '', 1);
+PRAGMA user_version = 1;
+"""
+"""What the first version of the file held otherwise, put into one of today's without its newer tables."""
+
+
+def test_a_memory_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
+    found = [listed.found("npm", n) for n in ("a-mcp", "c-mcp", "gone-mcp")]
+    found += [listed.found("pypi", n) for n in ("b-mcp", "d-mcp")]
+    with Crawl(tmp_path) as crawl:
+        put_listing(crawl, "old", *found)
+        for package in ("a-mcp", "b-mcp", "d-mcp", "gone-mcp"):
+            put(crawl, package, outcome(package, {"t": f"Of {package}."}, "1.0"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "crawl.db")) as db:
+        db.executescript("DROP VIEW listed; DROP TABLE mention; DROP TABLE source; DROP TABLE kept;" + SCHEMA_1)
+    for _ in range(2):  # the second opening finds nothing to do
+        with Crawl(tmp_path) as crawl:
+            assert waiting(crawl) == ["c-mcp"], "nothing is deployed again"
+            assert len(list(crawl.state.servers())) == 4
+            told = crawl.state.rows("SELECT source, count(*) AS n FROM listed GROUP BY 1")
+            assert {row["source"]: row["n"] for row in told} == {"npm": 3, "pypi": 2, "registry": 1}
+            assert crawl.state.rows("SELECT url FROM page") == [{"url": "http://a.example/"}]
+            assert crawl.state.rows("SELECT url FROM kept") == [{"url": "toolscout-kept:1:mcpso:x"}]
+    with Crawl(tmp_path) as crawl:
+        put_listing(crawl, "npm", listed.found("npm", "a-mcp"), detailed("c-mcp", "1.0"))
+        assert waiting(crawl) == ["c-mcp"]
+        put_listing(
+            crawl, "pypi", listed.found("pypi", "b-mcp", marker="101"), listed.found("pypi", "d-mcp", marker="8")
+        )
+        assert waiting(crawl) == ["b-mcp", "c-mcp"], "a serial number that grew since; the other's source is not known"
+        states = {s.server_id: s.state for s, _ in crawl.state.servers()}
+        assert states["npm/gone-mcp"] is ServerState.NEEDS_INSTALL, "what listed it may have been a file of names"
+
+
+def test_what_was_read_of_entries_is_not_pushed_out_by_pages(crawl: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolscout.crawler.state._PAGES_KEPT", 2)
+    kept = Kept(Fetcher(crawl.state), "mcpso", 30)
+    kept.put("a/weather", listed.found("npm", "a-mcp"))
+    for n in range(4):
+        crawl.state.put_page(Page(f"http://a.example/{n}", b"page", "text/html", "", time.time() // 97 * 97 + n * 97))
+    assert len(crawl.state.rows("SELECT url FROM page")) == 2
+    known = kept.get("a/weather")
+    assert known is not None and isinstance(known[0], Found) and known[0].server.server_id == "npm/a-mcp"
+
+
+def test_a_date_without_a_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert seconds_of("2026-11-01") == seconds_of("2026-11-01T00:00:00Z") == seconds_of("2026-11-01T09:00:00+09:00")
+        assert rfc3339("2026-11-01") == "2026-11-01T00:00:00Z"
+        assert rfc3339("2026-11-01T09:30:00.123+09:00") == "2026-11-01T00:30:00Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert seconds_of("soon") == seconds_of(None) == 0.0
+
+
+async def test_listings_of_one_source_are_kept_apart(crawl: Crawl, tmp_path: Path) -> None:
+    """Two registries, two files of names: neither goes on in the other's place, or makes its servers vanish."""
+    registries = [McpRegistry([("2026-01-01T00:00:00Z", registry_entry(n))]) for n in (1, 2)]
+    try:
+        async with Fetcher(rate=0, retries=0) as fetcher:
+            for registry in registries:
+                await crawl.list_sources([RegistrySource(registry.site.url)], fetcher, since="last")
+            assert waiting(crawl) == ["@example/server-1", "@example/server-2"], "the second is listed in full"
+            assert "updated_since" not in registries[1].site.asked[-1]
+            await crawl.list_sources([RegistrySource(registries[0].site.url)], fetcher, since="last")
+            assert "updated_since=" in registries[0].site.asked[-1]
+    finally:
+        for registry in registries:
+            registry.site.close()
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("\n".join(f"{letter}{n:03}-mcp" for letter in "mn" for n in range(400)))
+    second.write_text("alpha-mcp\nzeta-mcp\n")
+    async with Fetcher() as fetcher:
+        await crawl.list_sources([NpmSource(names=first)], fetcher, limit=1)
+        await crawl.list_sources([NpmSource(names=second)], fetcher)
+        assert {"alpha-mcp", "zeta-mcp"} <= set(waiting(crawl)), "it did not begin after the first file's last name"
+        await crawl.list_sources([Fixed({"x-mcp": None})], fetcher)
+        assert {"alpha-mcp", "m000-mcp", "@example/server-1"} <= set(waiting(crawl))
+    assert {t.server.install.package for t in crawl.state.todo(sources=[NpmSource(names=second).key])} == {
+        "alpha-mcp",
+        "zeta-mcp",
+    }
 
 
 def test_sources_of_one_package_are_united(crawl: Crawl) -> None:

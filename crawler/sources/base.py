@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -48,7 +49,8 @@ class Found:
 
     marker: str | None = None
     """Anything that becomes another when the entry changes (a version, a serial number, a time): what was deployed at
-    another marker is deployed again. None: this source cannot tell, so what is known is left alone."""
+    another marker of the same source is deployed again. None: this source cannot tell, so what is known is left
+    alone."""
 
     published: str | None = None
     """When this version was published (ISO 8601)."""
@@ -89,6 +91,20 @@ class Source(ABC):
 
     complete: ClassVar[bool] = True
     """Whether a listing from the start holds everything, so that what is missing from it has vanished."""
+
+    narrowed: str = ""
+    """What tells this listing from others of its source: an address, a file of names, a pattern. '' for the usual."""
+
+    setup: JsonObject | None = None
+    """How `toolscout.crawler.sources.known.again` makes it another time; None where nothing can."""
+
+    @property
+    def key(self) -> str:
+        """Which listing this is. Cursor, time and entries are kept by it, so that two registries, or two files of
+        names, never go on in each other's place or take each other's entries for vanished."""
+        if not self.narrowed:
+            return self.name
+        return f"{self.name}:{hashlib.sha256(self.narrowed.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
     def lists_all(self) -> bool:
         """``complete``, unless how this one is set up narrows its listing (a file of names, say)."""

@@ -1,17 +1,21 @@
 """What was read of a marketplace's entries, kept between runs: an entry's page is read once, not at every run.
 
-It lies in the fetcher's page cache, under addresses that no site has.
+It lies in the fetcher's page cache, under addresses that no site has; the crawl's memory has a table of its own
+for them.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from datetime import datetime
 
+from toolscout.crawler import moments
 from toolscout.crawler.fetch import Fetcher, Page
 from toolscout.crawler.sources.base import Found, Verdict
 from toolscout.records import Server
+
+KEPT = "toolscout-kept:"
+"""What those addresses begin with."""
 
 _VERSION = 1
 _FAILED = 0.25
@@ -23,7 +27,7 @@ class Kept:
 
     def __init__(self, fetcher: Fetcher, marketplace: str, refresh_days: float) -> None:
         self._cache = fetcher._cache
-        self._prefix = f"toolscout-kept:{_VERSION}:{marketplace}:"
+        self._prefix = f"{KEPT}{_VERSION}:{marketplace}:"
         self._seconds = refresh_days * 86400
 
     def get(self, entry: str) -> tuple[Found | str, float] | None:
@@ -50,10 +54,10 @@ class Kept:
 
 
 def moment(text: str | None) -> float:
-    """Seconds since the epoch of an ISO 8601 time; 0 for none or nonsense."""
+    """Seconds since the epoch of an ISO 8601 time, UTC where it names no zone; 0 for none or nonsense."""
     try:
-        return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp()
-    except ValueError:
+        return moments.moment(text or "").timestamp()
+    except (ValueError, OverflowError):
         return 0.0
 
 

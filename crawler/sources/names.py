@@ -12,6 +12,9 @@ from toolscout.crawler.sources.base import Batch, Found, package_id
 from toolscout.errors import BadInput, NotFound
 from toolscout.records import Install, Server, Source
 
+PATTERN = "mcp"
+"""Which names are taken where nobody says otherwise."""
+
 BATCH = 500
 _MOST_BYTES = 256 * 1024 * 1024
 
@@ -41,6 +44,16 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
     except re.error as error:
         raise BadInput(f"{pattern!r} is no regular expression: {error}.") from None
     return sorted({name for name in names if wanted.search(name)})
+
+
+def narrowed(names: Path | None, pattern: str, address: str | None) -> str:
+    """What tells a listing of names from the usual one (`Source.narrowed`)."""
+    parts = (
+        f"names {names.resolve()}" if names is not None else "",
+        f"pattern {pattern}" if pattern != PATTERN else "",
+        f"address {address}" if address else "",
+    )
+    return "\n".join(part for part in parts if part)
 
 
 def found(registry: str, package: str, *, marker: str | None = None) -> Found:

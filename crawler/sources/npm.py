@@ -53,6 +53,7 @@ class NpmSource(Source):
         self._pattern = pattern
         self._registry = registry
         self._details = details
+        self.narrowed = listed.narrowed(names, pattern, registry)
 
     def lists_all(self) -> bool:
         """See `Source.lists_all`."""

@@ -27,11 +27,12 @@ class PackagesSource(Source):
         self, fetcher: Fetcher, *, since: str | None = None, cursor: str | None = None
     ) -> AsyncIterator[Batch]:
         """See `Source.batches`. There is one batch."""
-        yield Batch([_found(package) for package in self._packages], None)
+        yield Batch([self.found(package) for package in self._packages], None)
 
-
-def _found(package: Coordinate) -> Found:
-    found = listed.found(package.registry, package.package, marker=package.version)
-    install = found.server.install.model_copy(update={"version": package.version})
-    server = found.server.model_copy(update={"install": install})
-    return replace(found, server=server, verdict=Verdict.SERVER, reason="named by the user")
+    @staticmethod
+    def found(package: Coordinate) -> Found:
+        """A package that the user named."""
+        found = listed.found(package.registry, package.package, marker=package.version)
+        install = found.server.install.model_copy(update={"version": package.version})
+        server = found.server.model_copy(update={"install": install})
+        return replace(found, server=server, verdict=Verdict.SERVER, reason="named by the user")

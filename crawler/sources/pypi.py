@@ -37,6 +37,7 @@ class PypiSource(Source):
         self._names = names
         self._index = index
         self._pattern = pattern
+        self.narrowed = listed.narrowed(names, pattern, index)
 
     def lists_all(self) -> bool:
         """See `Source.lists_all`."""

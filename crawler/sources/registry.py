@@ -38,6 +38,7 @@ class RegistrySource(Source):
                 "Give it with --registry-url or TOOLSCOUT_REGISTRY_URL.",
             )
         self._url = url.rstrip("/").removesuffix("/v0.1")
+        self.narrowed = self._url
 
     async def batches(
         self, fetcher: Fetcher, *, since: str | None = None, cursor: str | None = None

@@ -276,7 +276,7 @@ async def _work(
         costs = Costs(settings.price_in, settings.price_out)
         sources = _sources(kit, wanted, costs)
         if sources:
-            options = replace(options, sources=[source.name for source in sources])
+            options = replace(options, sources=[source.key for source in sources])
         with _listing_progress() as tell:
             listed = await crawling.list_sources(
                 sources, fetcher, since=since or None, fresh=fresh, tell=tell, costs=costs
