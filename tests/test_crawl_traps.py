@@ -7,13 +7,14 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from crawl_registry import PACKAGES, PackageServer
-from crawl_work import LIMITS, SANDBOXES, needs_node, needs_sandbox, work_folder
+from crawl_work import LIMITS, SANDBOXES, needs_node, needs_sandbox, run_cli, work_folder
 from test_crawl_deploy import deploy, names
 
 from toolscout.crawler.deploy import Deployer
@@ -21,6 +22,9 @@ from toolscout.crawler.install.base import Shop, own_folder
 from toolscout.crawler.install.pypi import PypiInstaller
 from toolscout.crawler.records import server_record, tool_records
 from toolscout.crawler.sources.names import found
+from toolscout.index.catalogue import Catalogue
+from toolscout.jsonl import read_records
+from toolscout.records import Review, Server, Tool
 
 pytestmark = needs_sandbox
 
@@ -261,3 +265,116 @@ async def test_nothing_of_the_caller_is_seen(
     seen = {t["name"]: t["description"] for t in outcome.listing.tools if t["name"].startswith("folder_")}
     bare = {name: text for name, text in seen.items() if text not in ("", "installs")}
     assert bare == {}, "a folder of the caller is listed"
+
+
+# --- a whole crawl: from the names of a registry to an answer of the search ------------------------------------------
+
+_CROPS = re.findall(
+    r"\w+",
+    "almond apple apricot artichoke asparagus aubergine barley beetroot blackberry cabbage carrot cauliflower "
+    "celery cherry chestnut cucumber currant date elderberry fennel fig garlic gooseberry grape hazelnut hop kale "
+    "leek lemon lentil lettuce maize medlar melon mulberry nectarine oat olive onion orange parsnip peach pear plum "
+    "pumpkin quince radish raspberry spinach walnut",
+)
+_DOUBTFUL = ["@iflow-mcp/weather-mcp", "iflow-mcp_weather-mcp", "mseep-weather-mcp", "@mseep/weather-mcp"]
+_DOUBTFUL += ["weather-mcp-linux-x64", "@weather-mcp/server-darwin-arm64", "weather-mcp-win32-x64-msvc"]
+_NAMED = ["weather-mcp", "@copy/weather-mcp-fork", "nameless-one-mcp", "nameless-two-mcp", "poisoned-mcp"]
+
+
+def _publish(packages: PackageServer, name: str, **files: str) -> None:
+    scripts = {"index.js": files["index"]} if "index" in files else {"names.json": files["names"]}
+    packages.publish_npm(
+        PACKAGES / "npm" / "weather-mcp", name=name, bin={name.split("/")[-1]: "index.js"}, files=scripts
+    )
+
+
+@dataclass(frozen=True)
+class Crawled:
+    """What one crawl of the local registry left: its own words, its files, and a catalogue that is searched."""
+
+    told: dict[str, Any]
+    servers: dict[str, Server]
+    tools: dict[str, Tool]
+    env: dict[str, str]
+    asked: list[str]
+
+    def find(self, query: str, *options: str) -> dict[str, Any]:
+        done = run_cli("find", query, "--json", *options, env=self.env)
+        assert done.returncode in (0, 3), done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+
+@pytest.fixture(scope="module")
+def crawled(packages: PackageServer) -> Iterator[Crawled]:
+    for crop in _CROPS:
+        text = f"Tells when the {crop} is harvested, and how to store the crop of {crop} over the winter."
+        tool = {"name": f"harvest_{crop}", "description": text, "inputSchema": {"type": "object"}}
+        _publish(packages, f"{crop}-mcp", index=f"require('tiny-mcp').serve('{crop}', [{json.dumps(tool)}])")
+    for name in _DOUBTFUL:
+        _publish(packages, name, index=(PACKAGES / "npm" / "weather-mcp" / "index.js").read_text())
+    crops = [f"{crop}-mcp" for crop in _CROPS]
+    _publish(packages, "all-the-package-names", names=json.dumps([*crops, *_DOUBTFUL, *_NAMED, "left-pad"]))
+    before = len(packages.asked)
+    for work in work_folder():
+        env = {"TOOLSCOUT_HOME": str(work / "home")}
+        (work / "home").mkdir()
+        options = ["--work", str(work / "crawl"), "--export", str(work / "out"), "--catalog", "--json"]
+        done = run_cli("crawl", "--source", "npm", *options, env=env)
+        assert done.returncode == 0, done.stderr
+        assert run_cli("index", "build", env=env).returncode == 0
+        servers = {s.server_id: s for s in read_records(work / "out" / "servers.jsonl.gz", Server)}
+        tools = {t.tool_id: t for t in read_records(work / "out" / "tools.jsonl.gz", Tool)}
+        yield Crawled(json.loads(done.stdout), servers, tools, env, packages.asked[before:])
+
+
+@needs_node
+def test_names_of_the_registry(crawled: Crawled) -> None:
+    (listed,) = crawled.told["listed"]
+    assert listed["listed"] == len(_CROPS) + len(_DOUBTFUL) + len(_NAMED), "whatever holds 'mcp'"
+    assert crawled.told["deployed"]["done"] == crawled.told["deployed"]["ok"] == len(_CROPS) + len(_NAMED)
+    assert any(path.startswith("/tarball/all-the-package-names/") for path in crawled.asked)
+    for name in [*_DOUBTFUL, "left-pad"]:
+        assert not [p for p in crawled.asked if unquote(p).startswith((f"/npm/{name}", f"/tarball/{name}/"))], name
+    assert {f"npm/{crop}-mcp/harvest_{crop}" for crop in _CROPS} <= crawled.tools.keys()
+
+
+@needs_node
+def test_copies_are_one_and_nameless_ones_are_not(crawled: Crawled) -> None:
+    assert crawled.told["export"]["merged"] == 1
+    assert "npm/@copy/weather-mcp-fork" not in crawled.servers
+    assert {s.id for s in crawled.servers["npm/weather-mcp"].sources} == {"weather-mcp", "@copy/weather-mcp-fork"}
+    assert {"npm/nameless-one-mcp", "npm/nameless-two-mcp"} <= crawled.servers.keys()
+    assert {t.name for t in crawled.tools.values() if t.server_id.startswith("npm/nameless")} == {"a", "b", "c", "d"}
+    assert not [t for t in crawled.tools.values() if "weather-mcp-fork" in t.tool_id]
+
+
+@needs_node
+def test_poisoned_texts_wait_and_their_harmless_neighbour_is_found(crawled: Crawled) -> None:
+    exported = {t.name: t for t in crawled.tools.values() if t.server_id == "npm/poisoned-mcp"}
+    with Catalogue(f"sqlite:///{crawled.env['TOOLSCOUT_HOME']}/catalogue.db") as catalogue:
+        searched = [k.tool_id for k in catalogue.tool_keys() if k.tool_id.startswith("npm/poisoned-mcp/")]
+        stored = {t.name: t for t in catalogue.tools() if t.server_id == "npm/poisoned-mcp"}
+    assert len(exported) == 7 and stored.keys() == exported.keys()
+    for tools in (exported, stored):
+        harmless = tools["paint_lighthouse"]
+        assert harmless.review is Review.APPROVED and harmless.findings == []
+        poisoned = [t for t in tools.values() if t is not harmless]
+        assert [t.name for t in poisoned if t.review is not Review.PENDING or not t.findings] == []
+    assert searched == ["npm/poisoned-mcp/paint_lighthouse"]
+    found = crawled.find("light, measure, paint, visit, count or close a lighthouse", "--limit", "50")
+    told = json.dumps(found, ensure_ascii=False)
+    assert "npm/poisoned-mcp/paint_lighthouse" in told
+    assert [name for name in exported if f"/{name}" in told] == ["paint_lighthouse"]
+
+
+@needs_node
+def test_a_tool_of_a_server_that_is_not_installed_is_found(crawled: Crawled) -> None:
+    done = run_cli("find", "when is the quince harvested?", env=crawled.env)
+    assert done.returncode == 0, done.stderr
+    first = done.stdout.split("\n")[0].split()
+    assert (first[0], first[2]) == ("npm/quince-mcp/harvest_quince", "needs_install")
+    assert "needs_install: invoke it" in " ".join(done.stderr.split()), "what to do"
+    done = run_cli("invoke", "npm/quince-mcp/harvest_quince", env=crawled.env)
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert "toolscout add" in done.stderr and "quince-mcp" in done.stderr, done.stderr
