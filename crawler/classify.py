@@ -17,16 +17,18 @@ _PLATFORM = re.compile(
     r"(?:[-_](?:musl|gnu|msvc|eabihf|gnueabihf))?$",
     re.I,
 )
-_TEMPLATE = re.compile(
-    r"(?:^|/)create-|[-_](?:template|boilerplate|starter|scaffold|skeleton|generator|cookiecutter)s?$", re.I
-)
-_CLIENT = re.compile(r"[-_](?:client|clients|inspector|host|chat|tester|playground)$", re.I)
+_TEMPLATE = re.compile(r"(?:^|/)create-|[-_](?:template|boilerplate|starter|scaffold|skeleton|cookiecutter)s?$", re.I)
+_CLIENT = re.compile(r"[-_](?:client|clients|host|tester|playground)$", re.I)
 _LIBRARY = re.compile(
     r"[-_/](?:sdk|types|typings|core|utils?|utilities|common|shared|lib|library|framework|adapters?|helpers?|schemas?|"
     r"protocol|transport|middleware|decorators?|testing|test-utils|eslint-(?:config|plugin)|plugin-sdk)$",
     re.I,
 )
 _SERVER = re.compile(r"mcp[-_]?server|server[-_]?mcp", re.I)
+_FOR_SERVERS = re.compile(
+    r"[-_/](?:sdk|types|typings|core|common|shared|lib|library|framework|middleware|decorators?)$", re.I
+)
+"""Libraries whose name also holds that of a server; the other words for libraries name what servers do, too."""
 
 SERVER_PARTS = frozenset(
     {"@modelcontextprotocol/sdk", "@modelcontextprotocol/server", "fastmcp", "mcp-framework", "mcp-lite", "xmcp"}
@@ -41,10 +43,11 @@ def by_name(package: str) -> tuple[Verdict, str]:
         return Verdict.REUPLOAD, "a re-upload scope"
     if _PLATFORM.search(package):
         return Verdict.PLATFORM, "one platform's binaries"
-    if _SERVER.search(package):
-        return Verdict.SERVER, "called a server"
     if _TEMPLATE.search(package):
         return Verdict.TEMPLATE, "called a template"
+    called = _SERVER.search(package) is not None
+    if called and not (_FOR_SERVERS.search(package) or _CLIENT.search(package)):
+        return Verdict.SERVER, "called a server"
     if _LIBRARY.search(package):
         return Verdict.LIBRARY, "called a library"
     if _CLIENT.search(package):

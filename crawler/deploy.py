@@ -384,21 +384,6 @@ async def _unless_http(talk: Coroutine[Any, Any, Listing], running: Running) -> 
         await asyncio.gather(talking, return_exceptions=True)
 
 
-def package_command(registry: str, package: str, version: str, how: Start) -> tuple[str, list[str]]:
-    """How a user would start it: the command and its arguments, dummies as placeholders."""
-    if registry == "npm":
-        bare = package.rpartition("/")[2]
-        pinned = f"{package}@{version}" if version else package
-        if how.entry.name == bare:
-            return "npx", ["-y", pinned, *how.shown]
-        return "npx", ["-y", "-p", pinned, how.entry.name, *how.shown]
-    pinned = f"{package}=={version}" if version else package
-    if how.entry.name.startswith("python -m "):
-        module = how.entry.name.removeprefix("python -m ")
-        return "uvx", ["--from", pinned, "python", "-m", module, *how.shown]
-    return "uvx", ["--from", pinned, how.entry.name, *how.shown]
-
-
 _TELLING = {
     Failure.EMPTY: 6,
     Failure.NEEDS_KEY: 5,

@@ -69,8 +69,15 @@ def _install(listed: Server, outcome: Outcome) -> Install:
     command, args = how.entry.name, list(how.shown)
     if registry == "pypi" and (outcome.installed.pinned or command.startswith("python -m ")):
         # A command line that says more than a command's name: an interpreter's, or one with the resolver's clock set.
-        clock = ["--exclude-newer", outcome.installed.pinned] if outcome.installed.pinned else []
-        command, args = "uvx", [*clock, "--from", f"{package.name}=={package.version}", *command.split(), *args]
+        command, args = (
+            "uvx",
+            [*outcome.installed.clock, "--from", f"{package.name}=={package.version}", *command.split(), *args],
+        )
+    if how.entry.launcher == "bunx":
+        # --bun: its first line may name Node.js, which does not run it.
+        spec = f"{package.name}@{package.version}" if package.version else package.name
+        named = [spec] if command == package.name.rpartition("/")[2] else ["--package", spec, command]
+        command, args = "bunx", ["--bun", *named, *args]
     return Install(
         registry=registry, package=package.name, version=package.version or None, command=command, args=args, env=env
     )

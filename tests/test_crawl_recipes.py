@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,18 @@ from crawl_work import SANDBOXES, deployer, needs_node, needs_sandbox, work_fold
 
 from toolscout.crawler.agent.configuration import read_entry
 from toolscout.crawler.arguments import recordable, recordable_url
+from toolscout.crawler.classify import by_name
 from toolscout.crawler.crawl import Crawl
+from toolscout.crawler.deploy import Outcome
 from toolscout.crawler.export import export_files
 from toolscout.crawler.fetch import Fetcher
+from toolscout.crawler.records import server_record
 from toolscout.crawler.sources.clients import ClientSource, Configured
+from toolscout.crawler.sources.names import found
+from toolscout.crawler.sources.pypi import published as uploaded
 from toolscout.crawler.station import Order
+from toolscout.records import Server
+from toolscout.server.launch import catalogue_launch
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +154,66 @@ def test_only_what_is_plainly_harmless_is_kept(words: list[str], shown: list[str
 )
 def test_addresses_lose_what_may_be_a_token(url: str, clean: str) -> None:
     assert recordable_url(url)[0] == clean
+
+
+# --- what worked is what is recorded ---------------------------------------------------------------------------------
+
+
+def published(package: str) -> Server:
+    registry, _, name = package.partition(":")
+    return found(registry, name).server
+
+
+async def deploy(work: Path, package: str, listed: Server | None = None, **options: Any) -> tuple[Outcome, Server]:
+    """A deployment that lists tools, and its record."""
+    registry, _, name = package.partition(":")
+    made = deployer(work, SANDBOXES[0]())
+
+    async def when(version: str) -> str | None:
+        async with Fetcher(backoff=0.01) as fetcher:
+            return await uploaded(fetcher, name, version)
+
+    try:
+        outcome = await made.deploy(registry, name, published=when, **options)
+    finally:
+        await made.tidy()
+    assert outcome.verdict is None, outcome.verdict
+    return outcome, server_record(listed or published(package), outcome, "2026-01-01T00:00:00Z")
+
+
+@needs_sandbox
+async def test_where_only_some_packages_were_dated_only_those_are_recorded(packages: PackageServer, work: Path) -> None:
+    _, server = await deploy(work, "pypi:half-pinned-mcp-server")
+    assert "--exclude-newer" not in server.install.args
+    dated = [w for f, w in pairwise(server.install.args) if f == "--exclude-newer-package"]
+    assert dated == [f"{name}=2025-05-23T00:00:00Z" for name in ("mcp", "fastmcp", "pydantic")]
+    assert server.install.args[-3:] == ["--from", "half-pinned-mcp-server==0.1.0", "half-pinned-mcp-server"]
+    assert catalogue_launch(server).entry["args"] == ["tool", "run", *server.install.args]
+
+
+@needs_sandbox
+@needs_node
+@pytest.mark.skipif(shutil.which("bun") is None, reason="no bun")
+async def test_what_bun_ran_is_recorded_as_bunx(packages: PackageServer, work: Path) -> None:
+    _, server = await deploy(work, "npm:typescript-mcp")
+    assert (server.install.command, server.install.args) == ("bunx", ["--bun", "typescript-mcp@1.0.0"])
+    assert catalogue_launch(server).entry == {"command": "bunx", "args": ["--bun", "typescript-mcp@1.0.0"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("create-mcp-server", "template"),
+        ("mcp-server-template", "template"),
+        ("mcp-server-sdk", "library"),
+        ("@acme/mcp-server-core", "library"),
+        ("mcp-server-client", "client"),
+        ("mcp-server-utils", "server"),
+        ("mcp-server-chat", "server"),
+        ("telegram-mcp-chat", "unknown"),
+        ("mcp-inspector", "unknown"),
+        ("mcp-image-generator", "unknown"),
+    ],
+)
+def test_what_a_name_says(name: str, verdict: str) -> None:
+    assert by_name(name)[0] == verdict

@@ -32,6 +32,8 @@ class Entry:
     argv: tuple[str, ...]
     readable: tuple[Path, ...] = ()
     """What it needs to see besides the installation (the interpreter's prefix)."""
+    launcher: str = ""
+    """What starts it where that is not the registry's usual launcher: ``bunx``."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Installed:
     """Bytes on disk."""
     pinned: str | None = None
     """The moment to which the resolver's clock was set, if it was."""
+    clock: tuple[str, ...] = ()
+    """The options that set it, as the client takes them: for all packages, or for some alone."""
 
 
 class Installer(ABC):

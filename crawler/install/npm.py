@@ -79,7 +79,8 @@ class NpmInstaller(Installer):
             return None
         binary = Path(bun).resolve()
         seen = () if binary.is_relative_to("/usr") else (binary.parent,)
-        return replace(entry, argv=(str(binary), *entry.argv[1:]), readable=(*entry.readable, *seen))
+        argv = (str(binary), *entry.argv[1:])
+        return replace(entry, argv=argv, readable=(*entry.readable, *seen), launcher="bunx")
 
     def _line(self, client: str, program: str, pin: str | None) -> list[str]:
         if client == "bun":

@@ -78,7 +78,7 @@ class PypiInstaller(Installer):
             for python, prefix in self.pythons:
                 status, said = await self._try(folder, python, f"{package}=={version}" if version else package, clock)
                 if status == 0:
-                    return await self._installed(folder, package, prefix, pin)
+                    return await self._installed(folder, package, prefix, pin, clock)
                 if not _WANTS_PYTHON.search(said):
                     break
         raise DeployError(Failure.INSTALL, _cause(said), said)
@@ -110,7 +110,9 @@ class PypiInstaller(Installer):
         status, _ = await self._shop.run(line, folder, self._env())
         return status == 0
 
-    async def _installed(self, folder: Path, package: str, prefix: tuple[Path, ...], pin: str | None) -> Installed:
+    async def _installed(
+        self, folder: Path, package: str, prefix: tuple[Path, ...], pin: str | None, clock: Sequence[str]
+    ) -> Installed:
         venv = folder / "venv"
         site = next((venv / "lib").glob("python*/site-packages"))
         wanted = re.sub(r"[-_.]+", "-", package).lower()
@@ -131,7 +133,7 @@ class PypiInstaller(Installer):
         runnable = [t for t in tops if (site / t / "__main__.py").is_file()] + _scripts(site, tops)
         entries += [Entry(f"python -m {t}", (str(venv / "bin" / "python"), "-m", t), prefix) for t in runnable]
         own = tuple(site / t for t in tops if (site / t).is_dir())
-        return Installed(folder, metadata(found, package), entries, own, self._shop.sized(folder), pin)
+        return Installed(folder, metadata(found, package), entries, own, self._shop.sized(folder), pin, tuple(clock))
 
 
 def metadata(found: dist.Distribution, package: str) -> Metadata:
