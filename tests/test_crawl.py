@@ -158,7 +158,7 @@ async def test_a_listing_of_names_goes_on_after_its_cursor(tmp_path: Path) -> No
         ("create-mcp-thing", "template"),
         ("mcp-template", "template"),
         ("weather-mcp-client", "client"),
-        ("mcp-inspector", "client"),
+        ("mcp-inspector", "unknown"),
         ("mcp-sdk", "library"),
         ("mcp-darwinism", "unknown"),
     ],
@@ -316,6 +316,30 @@ async def test_the_mcp_registry_in_pages_with_broken_entries_and_increments(tmp_
                 assert len(crawl.state.todo()) == 4
     finally:
         registry.site.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "transport"), [("streamable-http", "http"), ("sse", "sse"), ("stdio", "stdio"), (None, "stdio")]
+)
+def test_a_package_of_the_registry_says_how_it_is_spoken_to(kind: str | None, transport: str) -> None:
+    package = {"registryType": "npm", "identifier": "a-mcp"} | ({"transport": {"type": kind}} if kind else {})
+    (found,) = RegistrySource("http://user:s3cret@registry.example")._found(registry_entry(1, packages=[package]))
+    assert (found.server.server_id, found.server.transport) == ("npm/a-mcp", transport)
+    assert found.server.sources[0].url == "http://registry.example/v0.1/servers", "no key goes out with a record"
+
+
+def test_a_remote_counts_more_than_a_package_that_nothing_installs() -> None:
+    source = RegistrySource("http://registry.example")
+    remotes = [{"type": "streamable-http", "url": "https://mcp.example.invalid/mcp"}]
+    bundle = {"registryType": "mcpb", "identifier": "https://files.example.invalid/a.mcpb"}
+    (found,) = source._found(registry_entry(1, packages=[bundle], remotes=remotes))
+    assert (found.server.install.registry, found.server.install.url) == ("url", "https://mcp.example.invalid/mcp")
+    assert found.server.transport == "http"
+    (found,) = source._found(registry_entry(1, packages=[bundle]))
+    assert found.server.install.registry == "none"
+    image = {"registryType": "oci", "identifier": "docker.example/a"}
+    (found,) = source._found(registry_entry(1, packages=[bundle, image], remotes=remotes))
+    assert found.server.server_id == "oci/docker.example/a"
 
 
 def test_a_registry_without_an_address() -> None:
@@ -868,12 +892,52 @@ def work() -> Iterator[Path]:
         (["--source", "x", "--no-deploy"], "no source"),
         (["--source", "registry", "--no-deploy"], "registry's address"),
         (["--names", "npm=/nonexistent", "--no-deploy"], "no file"),
+        (["--names", "npm=/dev/null", "--no-deploy"], "/dev/null is no regular file"),
+        (["--since", "yesterday", "--no-deploy"], "'yesterday' is no date"),
+        (["--since", "last", "--no-deploy"], "Nothing was listed here before"),
+        (["--python", "/nonexistent", "--no-deploy"], "/nonexistent is no program"),
+        (["--npm-client", "foo", "--no-deploy"], "no npm client 'foo'"),
+        (["--sandbox", "docker"], "docker"),
     ],
 )
 def test_bad_input_is_one_sentence(home: Path, tmp_path: Path, options: list[str], said: str) -> None:
     done = run_cli("crawl", "--work", str(tmp_path / "w"), *options, env={"TOOLSCOUT_HOME": str(home)})
     assert done.returncode in (2, 3)
     assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_was_listed_before_is_listed_again(home: Path, tmp_path: Path) -> None:
+    """``--since`` without a source: all of them, as they were set up; what cannot be made again is said."""
+    names, config = tmp_path / "names.txt", tmp_path / "team.json"
+    names.write_text("a-mcp\n")
+    config.write_text(json.dumps({"mcpServers": {"one": {"command": "npx", "args": ["one-mcp"]}}}))
+    registries = [McpRegistry([("2026-01-01T00:00:00Z", registry_entry(n))]) for n in (1, 2)]
+    env = {"TOOLSCOUT_HOME": str(home), "TOOLSCOUT_REGISTRY_URL": ""}
+
+    def crawled(*options: str) -> tuple[dict[str, tuple[int, int]], str]:
+        done = run_cli("crawl", "--work", str(tmp_path / "w"), "--no-deploy", "--json", *options, env=env)
+        assert done.returncode == 0, done.stderr
+        listings = json.loads(done.stdout)["listed"]
+        return {f"{r['source']} {n}": (r["listed"], r["new"]) for n, r in enumerate(listings)}, done.stderr
+
+    try:
+        crawled("--names", f"npm={names}", "--config", str(config), "--package", "npm:x")
+        for registry in registries:
+            crawled("--source", "registry", "--registry-url", registry.site.url)
+        names.write_text("a-mcp\nb-mcp\n")
+        config.write_text(json.dumps({"mcpServers": {"two": {"command": "npx", "args": ["two-mcp"]}}}))
+        registries[1].entries.append(("2099-01-01T00:00:00Z", registry_entry(9)))
+        listed, said = crawled("--since", "last")
+        assert listed == {"npm 0": (2, 1), "clients 1": (1, 1), "registry 2": (0, 0), "registry 3": (1, 1)}, said
+        names.unlink()
+        listed, said = crawled("--since", "2026-01-01")
+        assert listed == {"clients 0": (1, 0), "registry 1": (1, 0), "registry 2": (2, 0)}
+        assert "npm is not listed again: There is no file" in said
+        asked = registries[1].site.asked[-1]
+        assert "updated_since=2026-01-01T00%3A00%3A00Z" in asked
+    finally:
+        for registry in registries:
+            registry.site.close()
 
 
 @needs_sandbox
