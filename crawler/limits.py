@@ -15,13 +15,17 @@ class Limits:
     """Wall time from the start to the end of the listing."""
 
     memory: int = 2048
-    """Private memory of all its processes together."""
+    """Memory of all its processes together: private, shared and in memfds."""
 
     processes: int = 256
     """Processes and threads."""
 
     disk: int = 256
-    """What it may write, in memory-backed folders of its own that vanish with it."""
+    """What it may write to ``/tmp``, and as much to each writable copy of its own folder: all in memory, outside
+    ``memory``, and gone with it."""
+
+    shared: int = 64
+    """What it may write to ``/dev/shm``."""
 
     files: int = 2048
     """Open files of one process."""

@@ -92,7 +92,8 @@ class Bubblewrap(Sandbox):
         size = str(job.limits.disk * MIB)
         line = [*become(self.uid(job.slot)), _tool("bwrap")]
         line += ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
-        line += ["--hostname", "localhost", "--proc", "/proc", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm"]
+        line += ["--hostname", "localhost", "--proc", "/proc", "--dev", "/dev"]
+        line += ["--size", str(job.limits.shared * MIB), "--tmpfs", "/dev/shm"]
         line += ["--remount-ro", "/dev", "--size", size, "--tmpfs", "/tmp"]
         if _disables_userns():
             line += ["--unshare-user", "--disable-userns"]
@@ -121,8 +122,8 @@ class Namespaces(Sandbox):
     name = "namespaces"
 
     _SCRIPT = """set -e
-size=$1; new=$2; shift 2
-mount -t tmpfs -o "size=$size,mode=755,nosuid" toolscout "$new"
+new=$1; shift
+mount -t tmpfs -o "size=16m,mode=755,nosuid" toolscout "$new"
 cd "$new"
 mkdir -p proc dev etc tmp original old
 while [ "$1" != -- ]; do
@@ -131,7 +132,7 @@ while [ "$1" != -- ]; do
     link) ln -s "$from" "$to" ;;
     bind) if [ -d "$from" ]; then mkdir -p "$to"; else mkdir -p "$(dirname "$to")"; : > "$to"; fi
       mount --rbind "$from" "$to"; mount -o remount,bind,ro,nosuid "$to" ;;
-    tmpfs) mkdir -p "$to"; mount -t tmpfs -o "size=$size,mode=1777,nosuid,nodev" toolscout "$to" ;;
+    tmpfs) mkdir -p "$to"; mount -t tmpfs -o "size=$from,mode=1777,nosuid,nodev" toolscout "$to" ;;
   esac
 done
 shift
@@ -150,7 +151,7 @@ exec "$@"
 
     def command(self, job: Job) -> list[str]:
         """See `Sandbox.command`."""
-        uid = self.uid(job.slot)
+        uid, size = self.uid(job.slot), str(job.limits.disk * MIB)
         steps: list[str] = []
         for path in map(Path, _SYSTEM):
             if path.is_symlink():
@@ -159,14 +160,14 @@ exec "$@"
                 steps += ["bind", str(path), str(path)]
         steps += [w for n in _ETC if Path("/etc", n).exists() for w in ("bind", f"/etc/{n}", f"/etc/{n}")]
         steps += [w for n, path in _accounts(uid).items() for w in ("bind", str(path), f"/etc/{n}")]
-        steps += ["tmpfs", "-", "/tmp", "tmpfs", "-", "/dev/shm"]
+        steps += ["tmpfs", size, "/tmp", "tmpfs", str(job.limits.shared * MIB), "/dev/shm"]
         for path in job.readable:
             steps += ["bind", str(path), str(path)]
         for number, path in enumerate(job.copied):
-            steps += ["bind", str(path), f"{ORIGINAL}/{number}", "tmpfs", "-", str(path)]
+            steps += ["bind", str(path), f"{ORIGINAL}/{number}", "tmpfs", size, str(path)]
         line = [_tool("setpriv"), "--pdeathsig", "KILL", _tool("unshare"), "--mount", "--net", "--pid", "--ipc"]
         line += ["--uts", "--fork", "--kill-child=KILL", "--", "/bin/sh", "-c", self._SCRIPT, "sh"]
-        line += [str(job.limits.disk * MIB), "/mnt", *steps, "--", *become(uid), _tool("env"), "-i"]
+        line += ["/mnt", *steps, "--", *become(uid), _tool("env"), "-i"]
         line += [f"{name}={value}" for name, value in environment(job.env).items()]
         return [*line, *_prepared(job, uid), *_limited(job)]
 

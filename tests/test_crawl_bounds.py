@@ -10,10 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
+from crawl_work import SANDBOXES, needs_sandbox
 from marketplace_sites.chromium import browser
 
 from toolscout.crawler.fetch import Fetcher, FetchError
+from toolscout.crawler.limits import MIB, Limits
+from toolscout.crawler.memory import used
+from toolscout.crawler.process import descendants, start
 from toolscout.crawler.reach import Reach, by_lookup, by_name
+from toolscout.crawler.sandbox import Job, Sandbox
 
 # --- redirects -------------------------------------------------------------------------------------------------------
 
@@ -161,3 +166,85 @@ async def test_a_page_is_never_another_sites(site: Callable[..., Site]) -> None:
         await tab.open(f"{first.url}/load")
         assert (await tab.text()).strip() == "nothing and our own"
         assert other.asked == []
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+_BLOCK = "b = bytes(range(256)) * 4096\n"
+_MEMFDS = """
+import os
+for n in range({n} // 10):
+  f = os.memfd_create(f"m{{n}}")
+  for _ in range(10): os.write(f, b)
+"""
+_SHARED = "import mmap\nm = mmap.mmap(-1, {n} << 20)\nfor _ in range({n}): m.write(b)\n"
+_REST = "print('held', flush=True)\nimport time\ntime.sleep(20)\n"
+
+
+async def _held(kind: type[Sandbox], code: str, memory: int) -> tuple[list[str], str | None, int]:
+    """What a program in the sandbox says within 1.5 s; the limit that it broke; its peak in MiB."""
+    import asyncio
+    import contextlib
+
+    limits = Limits(seconds=20, memory=memory, disk=32, shared=16)
+    running = await start(kind(), Job(["/usr/bin/python3", "-c", code], limits=limits))
+    said: list[str] = []
+
+    async def read() -> None:
+        async for line in running.lines():
+            said.append(line.decode())
+
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(read(), 1.5)
+    finally:
+        await running.stop()
+    return said, running.broken, running.peak // MIB
+
+
+@needs_sandbox
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+@pytest.mark.parametrize(
+    "code",
+    [_MEMFDS.format(n=200), _SHARED.format(n=200), "import os\nos.fork(), os.fork()\nh = b * 60\n"],
+    ids=["memfd", "shared", "private"],
+)
+async def test_memory_of_every_kind_counts(sandbox: type[Sandbox], code: str) -> None:
+    _, broken, peak = await _held(sandbox, _BLOCK + code + _REST, memory=128)
+    assert broken is not None and "128 MiB of memory" in broken
+    assert peak > 128
+
+
+@needs_sandbox
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_memory_that_several_share_counts_once(sandbox: type[Sandbox]) -> None:
+    code = _BLOCK + _MEMFDS.format(n=40) + "import mmap\nw = mmap.mmap(f, 10 << 20)\n" + _SHARED.format(n=30)
+    fork = "for _ in range(3):\n  if os.fork() == 0: break\nfor k in range(0, 10 << 20, 4096): w[k]\n"
+    said, broken, _ = await _held(
+        sandbox, code + fork + "for k in range(0, 30 << 20, 4096): m[k]\n" + _REST, memory=160
+    )
+    assert broken is None and said.count("held") == 4, "70 MiB, which four processes map"
+
+
+@needs_sandbox
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_its_folders_in_memory_are_bounded(sandbox: type[Sandbox]) -> None:
+    code = """
+for folder in ("/tmp", "/dev/shm", "/var", "/dev", "/"):
+    n = 0
+    try:
+        with open(folder + "/f", "wb", buffering=0) as f:
+            while n < 100: n += f.write(b) >> 20
+    except OSError: pass
+    print(folder, n, flush=True)
+"""
+    said, _, _ = await _held(sandbox, _BLOCK + code, memory=256)
+    assert said == ["/tmp 32", "/dev/shm 16", "/var 0", "/dev 0", "/ 0"]
+
+
+def test_watching_is_cheap() -> None:
+    pids = descendants(os.getpid())
+    began = time.perf_counter()
+    for _ in range(20):
+        used(pids, 1 << 40)
+    assert (time.perf_counter() - began) / 20 < 0.02 * len(pids)
