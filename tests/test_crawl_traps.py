@@ -298,12 +298,6 @@ class Crawled:
     env: dict[str, str]
     asked: list[str]
 
-    def find(self, query: str, *options: str) -> dict[str, Any]:
-        done = run_cli("find", query, "--json", *options, env=self.env)
-        assert done.returncode in (0, 3), done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
-
 
 @pytest.fixture(scope="module")
 def crawled(packages: PackageServer) -> Iterator[Crawled]:
@@ -349,6 +343,16 @@ def test_copies_are_one_and_nameless_ones_are_not(crawled: Crawled) -> None:
     assert not [t for t in crawled.tools.values() if "weather-mcp-fork" in t.tool_id]
 
 
+_FOUND = {
+    "light_lighthouse": ("override", "description"),
+    "measure_lighthouse": ("tag_characters", "description"),
+    "p\u0430int_lighthouse": ("lookalike_name", "name"),
+    "visit_lighthouse": ("stuffing", "description"),
+    "close_lighthouse": ("override", "description"),
+    "count_lighthouses": ("secret_read", "input_schema.properties.city.description"),
+}
+
+
 @needs_node
 def test_poisoned_texts_wait_and_their_harmless_neighbour_is_found(crawled: Crawled) -> None:
     exported = {t.name: t for t in crawled.tools.values() if t.server_id == "npm/poisoned-mcp"}
@@ -360,10 +364,14 @@ def test_poisoned_texts_wait_and_their_harmless_neighbour_is_found(crawled: Craw
         harmless = tools["paint_lighthouse"]
         assert harmless.review is Review.APPROVED and harmless.findings == []
         poisoned = [t for t in tools.values() if t is not harmless]
-        assert [t.name for t in poisoned if t.review is not Review.PENDING or not t.findings] == []
+        assert {t.review for t in poisoned} == {Review.PENDING}
+        assert {t.name: (t.findings[0]["code"], t.findings[0]["where"]) for t in poisoned} == _FOUND
     assert searched == ["npm/poisoned-mcp/paint_lighthouse"]
-    found = crawled.find("light, measure, paint, visit, count or close a lighthouse", "--limit", "50")
-    told = json.dumps(found, ensure_ascii=False)
+    done = run_cli(
+        "find", "light, measure, paint, visit, count or close a lighthouse", "-n", "50", "--json", env=crawled.env
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.dumps(json.loads(done.stdout), ensure_ascii=False)
     assert "npm/poisoned-mcp/paint_lighthouse" in told
     assert [name for name in exported if f"/{name}" in told] == ["paint_lighthouse"]
 
