@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolscout.crawler import coordinates
+from toolscout.crawler.standing import first_of
 from toolscout.crawler.state import State
+from toolscout.crawler.tidy import tidied
 from toolscout.index.guard.entry import examined
 from toolscout.jsonl import write_records
 from toolscout.records import JsonObject, Server, ServerState, Source, Tool
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 Facts = Mapping[str, JsonObject]
 """What enrichment knows of servers, by id: fields of their records (see `toolscout.crawler.enrich.enricher`)."""
+
+Incumbent = Callable[[str], bool]
 
 
 @dataclass
@@ -34,19 +38,26 @@ class Export:
         return asdict(self)
 
 
-def entities(state: State) -> Iterator[tuple[Server, list[str]]]:
+def entities(state: State, incumbent: Incumbent = lambda _: False) -> Iterator[tuple[Server, list[str]]]:
     """One server for each entity, in order of ids, with the ids of its copies.
 
     MCP-Flow's rule (arXiv 2510.24284): servers with identical sets of tool descriptions are one. Those whose
-    descriptions are all empty have no entity key: nothing says that they are alike.
+    descriptions are all empty have no entity key: nothing says that they are alike. Which one stands for its copies:
+    `toolscout.crawler.standing`.
+
+    Args:
+        incumbent: whether a server id is in use elsewhere already; such a one stays in its place.
     """
     groups: dict[str, list[Server]] = {}
     for server, entity in state.servers():
         groups.setdefault(entity or f"alone:{server.server_id}", []).append(server)
+    dates = {
+        row["server_id"]: row["published"]
+        for row in state.rows("SELECT server_id, published FROM entry WHERE published IS NOT NULL")
+    }
     kept = []
     for group in groups.values():
-        group.sort(key=_rank)
-        first, *copies = group
+        first, *copies = first_of([tidied(server) for server in group], incumbent, dates)
         sources: dict[tuple[str, str], Source] = {}
         for server in group:
             for source in server.sources:
@@ -55,29 +66,20 @@ def entities(state: State) -> Iterator[tuple[Server, list[str]]]:
     yield from sorted(kept, key=lambda pair: pair[0].server_id)
 
 
-def _rank(server: Server) -> tuple[Any, ...]:
-    """Of copies the one that can be had and needs least, that most sources list, with the plainest name."""
-    return (
-        server.state is ServerState.UNAVAILABLE,
-        server.state is ServerState.NEEDS_KEY,
-        -len(server.sources),
-        -(server.popularity or 0.0),
-        server.install.package is None,
-        len(server.server_id),
-        server.server_id,
-    )
-
-
 def pairs(state: State) -> Iterator[tuple[Server, list[Tool]]]:
     """One server for each entity with its tools, as enrichment reads them."""
     for server, _ in entities(state):
         yield server, state.tools(server.server_id)
 
 
-def _enriched(state: State, facts: Facts | None) -> Iterator[tuple[Server, list[str]]]:
+def _enriched(
+    state: State, facts: Facts | None, incumbent: Incumbent = lambda _: False
+) -> Iterator[tuple[Server, list[str]]]:
     known = facts or {}
-    for server, copies in entities(state):
-        yield server.model_copy(update=known.get(server.server_id, {})), copies
+    for server, copies in entities(state, incumbent):
+        # Enrichment may have had another one stand for the copies: what it says of their tools holds for all.
+        found = next((known[i] for i in (server.server_id, *copies) if i in known), {})
+        yield server.model_copy(update=found), copies
 
 
 def export_files(state: State, folder: Path, facts: Facts | None = None) -> Export:
@@ -102,10 +104,10 @@ def into_catalogue(state: State, catalogue: Catalogue, *, trust: bool = True, fa
     """Bring the catalogue up to date with the crawl: exactly the tools that each server lists now.
 
     A tool whose fingerprint changed goes under review there, as for every source. What the user runs keeps its state;
-    copies that were stored earlier give way to the server that is kept.
+    of copies, one that the catalogue has already is kept, and others stored earlier give way to it.
     """
     done = Export()
-    for server, copies in _enriched(state, facts):
+    for server, copies in _enriched(state, facts, lambda server_id: catalogue.get_server(server_id) is not None):
         tools: list[Tool] = state.tools(server.server_id)
         known = catalogue.get_server(server.server_id)
         if known is not None and known.state in (ServerState.READY, ServerState.QUARANTINED):
