@@ -147,11 +147,8 @@ set -o pipefail
 
 def _older(newer: Path, folder: Path) -> Path:
     """An interpreter that is as old as can be told from outside."""
-    real = newer.resolve()
-    version = re.search(r"3\.\d+", real.name)
-    assert version is not None
     older = folder / "python3.10"
-    older.write_text(_OLDER.format(python=real, version=version[0].replace(".", r"\.")))
+    older.write_text(_OLDER.format(python=newer.resolve(), version=re.escape(_said(newer))))
     older.chmod(0o755)
     return older
 
