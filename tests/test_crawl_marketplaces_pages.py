@@ -256,6 +256,9 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         }  # fmt: skip
         again = run_cli(*line, env=env)
         assert json.loads(again.stdout)["listed"][0]["new"] == 0
+        later = run_cli(*line, "--since", "last", env=env)
+        told = json.loads(later.stdout)["listed"][0]
+        assert (told["listed"], told["gone"]) == (0, 0), "what was read before is left out, and has not vanished"
     (row,) = json.loads((out / "crawl.json").read_text())["marketplaces"]
     assert (row["marketplace"], row["pages_read"], row["servers"]) == ("mcpso", 3, 2), (
         "the second run read no page again"

@@ -87,7 +87,7 @@ class Source(ABC):
     """Also the ``marketplace`` of the records' sources."""
 
     incremental: ClassVar[bool] = False
-    """Whether the service itself can list only what changed since a moment; else all is listed and compared."""
+    """Whether it can leave out what did not change since a moment; else all is listed and compared."""
 
     complete: ClassVar[bool] = True
     """Whether a listing from the start holds everything, so that what is missing from it has vanished."""

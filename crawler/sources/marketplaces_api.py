@@ -25,6 +25,8 @@ _GONE = frozenset({400, 404, 410, 422})
 class ApiSource(Source):
     """What the sources with an API have in common: pages of rows, each row with a page of its own or without."""
 
+    incremental: ClassVar[bool] = True
+
     base_url: ClassVar[str]
 
     def __init__(self, settings: AgentSettings | None = None) -> None:

@@ -66,6 +66,8 @@ class PagesSource(Source):
         costs: books what every server costs; one for all marketplaces of a run.
     """
 
+    incremental: ClassVar[bool] = True
+
     site: ClassVar[Site]
 
     def __init__(self, settings: AgentSettings | None = None, costs: Costs | None = None) -> None:

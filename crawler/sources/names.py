@@ -26,8 +26,7 @@ def read_names(path: Path) -> list[str]:
         NotFound: there is no such file.
         BadInput: it cannot be read.
     """
-    if not path.is_file():
-        raise NotFound(f"There is no file {path}.", "Name a text file with one package name a line.")
+    check_file(path)
     try:
         with gzip.open(path) if path.read_bytes()[:2] == b"\x1f\x8b" else path.open("rb") as stream:
             data = stream.read(_MOST_BYTES)
@@ -35,6 +34,15 @@ def read_names(path: Path) -> list[str]:
         raise BadInput(f"{path} cannot be read: {error}.") from None
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     return list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+
+
+def check_file(path: Path) -> None:
+    """Raises NotFound where there is nothing, BadInput where there is no regular file."""
+    hint = "Name a text file with one package name a line."
+    if not path.exists():
+        raise NotFound(f"There is no file {path}.", hint)
+    if not path.is_file():
+        raise BadInput(f"{path} is no regular file.", hint)
 
 
 def matching(names: Iterable[str], pattern: str) -> list[str]:

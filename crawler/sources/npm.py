@@ -43,7 +43,7 @@ class NpmSource(Source):
         names: Path | None = None,
         installer: install.NpmInstaller | None = None,
         work: Path | None = None,
-        pattern: str = "mcp",
+        pattern: str = listed.PATTERN,
         registry: str | None = None,
         details: bool = False,
     ) -> None:
@@ -57,7 +57,7 @@ class NpmSource(Source):
 
     def lists_all(self) -> bool:
         """See `Source.lists_all`."""
-        return self._names is None and self._pattern == "mcp"
+        return self._names is None and self._pattern == listed.PATTERN
 
     async def batches(
         self, fetcher: Fetcher, *, since: str | None = None, cursor: str | None = None

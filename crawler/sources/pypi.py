@@ -33,7 +33,7 @@ class PypiSource(Source):
 
     name: ClassVar[str] = "pypi"
 
-    def __init__(self, *, names: Path | None = None, index: str | None = None, pattern: str = "mcp") -> None:
+    def __init__(self, *, names: Path | None = None, index: str | None = None, pattern: str = listed.PATTERN) -> None:
         self._names = names
         self._index = index
         self._pattern = pattern
@@ -41,7 +41,7 @@ class PypiSource(Source):
 
     def lists_all(self) -> bool:
         """See `Source.lists_all`."""
-        return self._names is None and self._pattern == "mcp"
+        return self._names is None and self._pattern == listed.PATTERN
 
     async def batches(
         self, fetcher: Fetcher, *, since: str | None = None, cursor: str | None = None

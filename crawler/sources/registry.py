@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from toolscout.crawler.dummies import is_secret
 from toolscout.crawler.fetch import Fetcher, FetchError
@@ -90,15 +90,16 @@ class RegistrySource(Source):
             "homepage": _text(document.get("websiteUrl"))
             or _text(_object(document.get("repository")).get("url"))
             or None,
-            "sources": [Place(marketplace=self.name, id=name, url=f"{self._url}/v0.1/servers")],
+            "sources": [Place(marketplace=self.name, id=name, url=f"{_public(self._url)}/v0.1/servers")],
         }
         published = _text(official.get("updatedAt")) or _text(official.get("publishedAt")) or None
         packages = [p for p in document.get("packages") or [] if isinstance(p, dict) and p.get("identifier")]
         # One way to deploy it is enough; the others are the same server.
-        packages.sort(key=lambda p: (_registry(p) not in _DEPLOYED, not _speaks_stdio(p)))
-        if packages:
-            return [self._package(packages[0], common, version, published)]
+        packages.sort(key=lambda p: (_registry(p) not in _DEPLOYED, _registry(p) == "none", not _speaks_stdio(p)))
         remotes = [r for r in document.get("remotes") or [] if isinstance(r, dict) and r.get("url")]
+        if packages and (_registry(packages[0]) != "none" or not remotes):
+            return [self._package(packages[0], common, version, published)]
+        # A remote server can be used as it is; a package of a kind that nothing here installs cannot.
         return [self._remote(remotes[0], name, common, version, published)] if remotes else []
 
     def _package(
@@ -116,6 +117,7 @@ class RegistrySource(Source):
                 args=placeholders,
                 env=_variables(package.get("environmentVariables")),
             ),
+            transport=_transport(package.get("transport"), Transport.STDIO),
             **common,
         )
         return Found(
@@ -128,11 +130,17 @@ class RegistrySource(Source):
         server = Server(
             server_id=remote_id(self.name, name),
             version=version or None,
-            transport=Transport.SSE if remote.get("type") == "sse" else Transport.HTTP,
+            transport=_transport(remote, Transport.HTTP),
             install=Install(registry="url", url=_text(remote["url"]), env=_variables(remote.get("headers"))),
             **common,
         )
         return Found(server, Verdict.SERVER, "listed as one", marker=version or None, published=published)
+
+
+def _public(url: str) -> str:
+    """An address as it may go out with a record: without user, password and query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _withdrawn(item: Mapping[str, Any]) -> bool:
@@ -146,6 +154,12 @@ def _registry(package: Mapping[str, Any]) -> str:
 
 def _speaks_stdio(package: Mapping[str, Any]) -> bool:
     return bool(_object(package.get("transport")).get("type", "stdio") == "stdio")
+
+
+def _transport(given: Any, usual: Transport) -> Transport:
+    """How it is spoken to, where it says so."""
+    kinds = {"stdio": Transport.STDIO, "sse": Transport.SSE, "streamable-http": Transport.HTTP}
+    return kinds.get(_text(_object(given).get("type")), usual)
 
 
 def _arguments(given: Any) -> tuple[list[str], list[str]]:

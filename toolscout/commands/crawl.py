@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from toolscout.crawler.place import Place
     from toolscout.crawler.remote_station import Setup
     from toolscout.crawler.sources.base import Source
+    from toolscout.crawler.sources.known import Setup as Setups
 
 _T = TypeVar("_T")
 
@@ -71,11 +74,16 @@ def crawl(
         typer.Option(help="For clients: a configuration file, or a folder of them.", show_default="your clients'"),
     ] = None,
     since: Annotated[
-        str, typer.Option(help="'last' or a date: only what is new since, where a source can tell.", show_default=False)
+        str,
+        typer.Option(
+            help="'last' or a date (UTC): only what is new since, where a source can tell; without --source, of all "
+            "that was listed before.",
+            show_default=False,
+        ),
     ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin unfinished listings anew.")] = False,
     deploy: Annotated[bool, typer.Option(help="Deploy what waits for it; without, list only.")] = True,
-    limit: Annotated[int, typer.Option(min=0, help="Deploy at most so many.", show_default="all")] = 0,
+    limit: Annotated[int, typer.Option(min=0, help="Deploy at most so many; 0: all.")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long.", show_default="never")] = 0.0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Servers deployed at once; with --ray, on each machine.")
@@ -157,6 +165,8 @@ def crawl(
     for name in retry or ():
         if name not in classes:
             raise BadInput(f"There is no failure class '{name}'.", f"Known are: {', '.join(classes)}.")
+    since = _since(since)
+    _check_programs(npm_client, python or ())
     limits = Limits(seconds=seconds, memory=memory, disk=disk, install_disk=install_disk)
     options = DeployOptions(limit, minutes, tuple(retry or ()))
     asking = Asking(endpoint, model, price_in, price_out, max_cost, concurrency)
@@ -170,6 +180,7 @@ def crawl(
         kit = _Kit(crawling, setup, workers, ray)
         named = _named(package or [], packages or [])
         wanted = _Wanted(source or [], names or [], named, pattern, details, registry_url, config or [])
+        wanted.again = bool(since) and not wanted.sources and not named
         listed, done = asyncio.run(_until_sigterm(_work(kit, wanted, options, since, fresh, deploy)))
         result: dict[str, Any] = {"work": str(folder), "listed": [vars(r) for r in listed]}
         if done is not None:
@@ -213,14 +224,38 @@ class _Wanted:
         self.details = details
         self.registry_url = registry_url
         self.config = config
+        self.again = False
+        """All that was listed before, in place of sources that are named."""
         if config and "clients" not in self.sources:
             self.sources.append("clients")
+
+
+def _since(text: str) -> str:
+    """``last``, nothing, or a moment as services want it. Raises BadInput."""
+    from toolscout.crawler.moments import rfc3339
+
+    return text if text in ("", "last") else rfc3339(text)
+
+
+def _check_programs(npm_client: str, pythons: Sequence[Path]) -> None:
+    """Raises BadInput for an npm client that is unknown, or an interpreter that is not there."""
+    if npm_client not in ("auto", "bun", "npm"):
+        raise BadInput(f"There is no npm client '{npm_client}'.", "Known are: auto, bun, npm.")
+    for python in pythons:
+        if shutil.which(python) is None:
+            raise BadInput(f"{python} is no program that can be run.", "Name a Python interpreter with --python.")
 
 
 def _named(packages: list[str], files: list[Path]) -> list[Coordinate]:
     from toolscout.crawler.coordinates import parse, read
 
     return [*map(parse, packages), *(package for file in files for package in read(file))]
+
+
+def _only_older(pythons: Sequence[Path]) -> bool:
+    """Whether all interpreters are older than Python 3.12, as far as the names of their files tell."""
+    found = [re.fullmatch(r"python3\.(\d+)", python.resolve().name) for python in pythons]
+    return bool(found) and all(match is not None and int(match[1]) < 12 for match in found)
 
 
 class _Kit:
@@ -236,12 +271,16 @@ class _Kit:
     @cached_property
     def installers(self) -> dict[str, Any]:
         """Those that work here. Raises NotAllowed when none does."""
+        from toolscout.crawler.install.pypi import PypiInstaller
         from toolscout.crawler.station import open_installers
 
         setup = self._setup
         usable = open_installers(self.crawling.work, setup.limits, setup.npm_client, setup.pythons)
         for registry in sorted({"npm", "pypi"} - usable.keys()):
             note(f"{registry} packages are left out: what installs or runs them is not here.")
+        pypi = usable.get("pypi")
+        if isinstance(pypi, PypiInstaller) and _only_older([python for python, _ in pypi.pythons]):
+            note("Many PyPI packages want Python 3.12 or newer, and none is here; --python names others.")
         return usable
 
     def place(self, fetcher: Fetcher) -> Place:
@@ -275,7 +314,7 @@ async def _work(
         settings = AgentSettings()
         costs = Costs(settings.price_in, settings.price_out)
         sources = _sources(kit, wanted, costs)
-        if sources:
+        if sources and not wanted.again:
             options = replace(options, sources=[source.key for source in sources])
         with _listing_progress() as tell:
             listed = await crawling.list_sources(
@@ -292,19 +331,51 @@ def _sources(kit: _Kit, wanted: _Wanted, costs: Costs) -> list[Source]:
     from toolscout.crawler.sources.known import Setup, make
     from toolscout.crawler.sources.packages import PackagesSource
 
-    needs_npm = "npm" in wanted.sources and "npm" not in wanted.names
     setup = Setup(
         names=wanted.names,
         pattern=wanted.pattern,
         details=wanted.details,
         registry_url=wanted.registry_url,
-        configured=_configured(wanted.config) if "clients" in wanted.sources else (),
-        npm=kit.installers.get("npm") if needs_npm else None,
+        config=wanted.config,
         work=kit.crawling.work,
         costs=costs,
     )
-    made = [make(name, setup) for name in wanted.sources]
+    if wanted.again:
+        return _listed_before(kit, setup)
+    made = [make(name, _equipped(kit, name, setup)) for name in wanted.sources]
     return [*made, PackagesSource(wanted.packages)] if wanted.packages else made
+
+
+def _listed_before(kit: _Kit, setup: Setups) -> list[Source]:
+    """Every source that was listed in this work folder, set up as it was; those that cannot be are named."""
+    from toolscout.crawler.sources.known import make, restored
+
+    made: list[Source] = []
+    left: dict[str, str] = {}
+    for name, told in kit.crawling.state.setups():
+        if told is None:
+            left[name] = "how it was set up was not kept."
+            continue
+        try:
+            made.append(make(name, _equipped(kit, name, restored(told, setup))))
+        except (BadInput, NotFound) as error:
+            left[name] = str(error)
+    left.pop("named", None)  # packages named one by one are no listing
+    for name, reason in left.items():
+        if not any(source.name == name for source in made):
+            note(f"{name} is not listed again: {reason} Name it with --source, or its own option.")
+    if not made:
+        raise BadInput("Nothing was listed here before that can be listed again.", "Name a source with --source.")
+    return made
+
+
+def _equipped(kit: _Kit, name: str, setup: Setups) -> Setups:
+    """The setup with what one source needs besides: an installer, or what clients have configured."""
+    if name == "npm" and "npm" not in setup.names:
+        return replace(setup, npm=kit.installers.get("npm"))
+    if name == "clients":
+        return replace(setup, configured=_configured(list(setup.config)))
+    return setup
 
 
 def _configured(files: list[Path]) -> list[Any]:
