@@ -14,12 +14,13 @@ from typing import Any
 
 from toolscout.crawler import dummies
 from toolscout.crawler.classify import by_metadata
-from toolscout.crawler.failures import DeployError, Failure, Verdict, classify, speaks_http
+from toolscout.crawler.failures import DeployError, Failure, Verdict, classify, refused, speaks_http
 from toolscout.crawler.install.base import Entry, Installed, Installer, own_folder
 from toolscout.crawler.limits import Limits
 from toolscout.crawler.listing import Gone, Listing, read_listing
 from toolscout.crawler.process import Running, kill_all, naming, start
 from toolscout.crawler.sandbox import Job, Sandbox
+from toolscout.crawler.traces import given_by, without_traces
 
 Published = Callable[[str], Awaitable[str | None]]
 """``await published(version)``: when that version was published (ISO 8601), None if nobody knows."""
@@ -31,6 +32,8 @@ _ENTRIES = 3
 _ROUNDS = 8
 """Most starts of one command."""
 _PIN_DAYS = 3
+_LEAST = 2.0
+"""A start that would get fewer seconds is not worth it."""
 _AGAIN = 0.6
 """Share of the time limit that further starts get."""
 _STDIO: tuple[tuple[tuple[str, ...], Mapping[str, str]], ...] = (
@@ -58,6 +61,8 @@ class Start:
     copied: tuple[Path, ...] = ()
     guessed: frozenset[str] = frozenset()
     """Variables that its code reads and that it never asked for."""
+    switch: tuple[str, ...] = ()
+    """Those of its arguments that are ours, to make it speak stdio."""
 
 
 @dataclass
@@ -74,6 +79,8 @@ class Outcome:
     install_seconds: float = 0.0
     run_seconds: float = 0.0
     starts: int = 0
+    started_seconds: float = 0.0
+    """What its starts took together, of which there is a limit."""
     peak: int = 0
     """Most private memory of a start, in bytes."""
 
@@ -84,9 +91,13 @@ class _Tried:
 
     switches: list[tuple[tuple[str, ...], Mapping[str, str]]] = field(default_factory=lambda: list(_STDIO))
     scanned: bool = False
-    subcommand: bool = False
-    arguments: bool = False
+    subcommands: set[str] = field(default_factory=set)
+    positional: bool = False
     runtime: bool = False
+    http: Verdict | None = None
+    """Its first word of listening on a port."""
+    read: frozenset[str] | None = None
+    """Variables that its own code reads, once looked for."""
 
 
 @dataclass
@@ -102,6 +113,8 @@ class Deployer:
     work: Path
     installers: Mapping[str, Installer]
     limits: Limits = field(default_factory=Limits)
+    package_seconds: float = 90.0
+    """Seconds for all starts of one package together: servers that answer nothing would take hours of a crawl."""
     keep: Callable[[Path], None] | None = None
     """Called with each installation before it is removed (for tests)."""
     _removals: set[asyncio.Task[None]] = field(default_factory=set)
@@ -248,9 +261,13 @@ class Deployer:
         tried = _Tried()
         best: Verdict | None = None
         for _ in range(_ROUNDS):
+            if outcome.starts and self.package_seconds - outcome.started_seconds < _LEAST:
+                break
             verdict, text = await self._once(outcome, installed, current, slot)
             if verdict is None:
                 return True
+            if tried.http is not None and dummies.refuses(text, current.switch):
+                verdict = tried.http  # what it says of our switch says nothing of the server
             if best is None or _telling(verdict) >= _telling(best):
                 best = verdict
             following = await self._next(installer, installed, first, current, verdict, text, tried)
@@ -276,22 +293,19 @@ class Deployer:
         if verdict.cause == "http_only":
             if not tried.switches:
                 return None
+            tried.http = tried.http or verdict
             args, env = tried.switches.pop(0)
-            return replace(current, args=(*first.args, *args), shown=(*first.shown, *args), fixed=env)
+            return replace(current, args=(*first.args, *args), shown=(*first.shown, *args), fixed=env, switch=args)
         if verdict.cause == "other_runtime":
             other = None if tried.runtime else installer.other_runtime(current.entry, text)
             tried.runtime = True
             return replace(current, entry=other) if other else None
         if verdict.failure is Failure.NEEDS_ARGUMENTS or verdict.cause == "prints_and_exits":
-            word = "" if tried.subcommand else dummies.subcommand(text)
-            tried.subcommand = True
-            if word:
+            word = dummies.subcommand(text)
+            if word and not tried.subcommands:
+                tried.subcommands.add(word)
                 return replace(current, args=(*first.args, word), shown=(*first.shown, word))
-            if verdict.failure is not Failure.NEEDS_ARGUMENTS or tried.arguments:
-                return None
-            tried.arguments = True
-            given, shown = dummies.arguments_for(text)
-            return replace(current, args=(*current.args, *given), shown=(*current.shown, *shown)) if given else None
+            return _with_arguments(current, text, tried) if verdict.failure is Failure.NEEDS_ARGUMENTS else None
         if _dependencies_broke(installer, installed, verdict):
             return None
         # An end without a word is a missing variable as often as not.
@@ -305,6 +319,12 @@ class Deployer:
     async def _with_variables(self, installed: Installed, current: Start, text: str, tried: _Tried) -> Start | None:
         wanted = dummies.reformed(text, current.env)
         names = dummies.asked_for(text, current.env)
+        if len(dummies.asked_for(text)) > 1:
+            # A text in capitals holds more than variables: of its words those count that its code reads as such.
+            if tried.read is None:
+                tried.read = frozenset(await asyncio.to_thread(dummies.in_source, installed.own, (), 1000))
+            if tried.read.intersection(dummies.asked_for(text)):
+                names = [n for n in names if n in tried.read]
         if "Field required" in text:
             names += await asyncio.to_thread(dummies.in_settings, text, installed.own, current.env)
         guessed: list[str] = []
@@ -330,12 +350,16 @@ class Deployer:
             slot,
         )
         outcome.starts += 1
+        began = time.monotonic()
+        # What has been started before is in the file cache, and a server that waits for a key check waits for long.
+        seconds = self.limits.seconds * (1.0 if outcome.starts == 1 else _AGAIN)
+        seconds = min(seconds, max(self.package_seconds - outcome.started_seconds, _LEAST))
         running = await start(self.sandbox, job)
         listing: Listing | None = None
         verdict: Verdict | None = None
+        answer = ""
         try:
-            # What has been started before is in the file cache, and a server that waits for a key check waits for long.
-            async with asyncio.timeout(self.limits.seconds * (1.0 if outcome.starts == 1 else _AGAIN)):
+            async with asyncio.timeout(seconds):
                 listing = await _unless_http(read_listing(running), running)
         except TimeoutError:
             verdict = classify(running.stderr.text, _text(running.noise), None, running.broken)
@@ -344,17 +368,23 @@ class Deployer:
             await asyncio.sleep(0.05)  # what it said last may still be in the pipe
             verdict = classify(running.stderr.text, _text(running.noise), running.returncode, running.broken)
         except DeployError as error:
-            verdict = error.verdict
+            verdict = refused(error.verdict)
+            answer = f"\n{error.verdict.evidence}"
         finally:
             await running.stop()
             outcome.peak = max(outcome.peak, running.peak)
-        said = f"{running.stderr.text}\n{_text(running.noise)}"
+            outcome.started_seconds += time.monotonic() - began
+        said = f"{running.stderr.text}\n{_text(running.noise)}{answer}"
         if listing is not None and not listing.tools:
             verdict = Verdict(Failure.EMPTY, _why_empty(listing), said[-500:].strip())
             outcome.listing = outcome.listing or listing
         elif listing is not None:
-            outcome.listing, outcome.start, outcome.verdict = listing, how, None
-            outcome.needs_key = bool(how.env)
+            given = given_by(how.env, how.args, how.shown)
+            outcome.listing = without_traces(listing, given, installed.folder)
+            outcome.start, outcome.verdict = how, None
+            # Variables that it was given unasked, and that hold no secret, it may well do without.
+            outcome.needs_key = any(n not in how.guessed or dummies.is_secret(n) for n in how.env)
+            outcome.needs_key |= any("<key>" in word for word in how.shown)
             outcome.needs_arguments = how.args != how.shown
         return verdict, said
 
@@ -382,6 +412,26 @@ async def _unless_http(talk: Coroutine[Any, Any, Listing], running: Running) -> 
     finally:
         talking.cancel()
         await asyncio.gather(talking, return_exceptions=True)
+
+
+def _with_arguments(current: Start, text: str, tried: _Tried) -> Start | None:
+    """The arguments that a usage text asks for and that were not given yet; None if there is none.
+
+    What is shown already as required, by whoever listed it, is not shown twice.
+    """
+    given, shown = dummies.arguments_for(text, current.args)
+    if not given:
+        return None
+    if not given[0].startswith("-"):
+        if tried.positional:
+            return None
+        tried.positional = True
+        known = len(current.shown) > len(current.args)
+        return replace(
+            current, args=(*current.args, *given), shown=current.shown if known else (*current.shown, *shown)
+        )
+    more = [w for pair in zip(shown[::2], shown[1::2], strict=True) if pair[0] not in current.shown for w in pair]
+    return replace(current, args=(*current.args, *given), shown=(*current.shown, *more))
 
 
 _TELLING = {

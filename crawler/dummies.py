@@ -20,7 +20,8 @@ _ENV_PREFIX = re.compile(r"env_prefix\s*=\s*['\"](\w+)['\"]")
 _NOT_VARIABLES = re.compile(
     r"ERR_\w+|E[A-Z]{4,}|MODULE_NOT_FOUND|NODE_\w+|NPM_\w+|PYTHON\w*|HTTP_\w+|HTTPS_\w+|INVALID_\w+|MISSING_\w+|"
     r"UTF_\d+|ISO_\w+|JSON_\w+|CERT_\w+|SSL_\w+|SIG[A-Z]+|XDG_\w+|LC_\w+|BASE_DIR|NO_COLOR|FORCE_COLOR|CI|DEBUG|"
-    r"LOG_\w+|\w*LOG_LEVEL|\w*_DEBUG|PATH|HOME|USER|TMPDIR|APPDATA|LOCALAPPDATA|TERM|SHELL|DISPLAY|EDITOR|README\w*"
+    r"YOUR_\w+|NOT_\w+|ERROR_\w+|REDACTED\w*|\w+_(?:MISSING|ERROR|CONFIGURED|FAILED|INVALID|REQUIRED|NOT_FOUND|UNDEFINED)|"
+    r"LOG(?:GER|GING)?_\w+|\w*LOG_LEVEL|\w*_DEBUG|PATH|HOME|USER|TMPDIR|APPDATA|LOCALAPPDATA|TERM|SHELL|DISPLAY|EDITOR|README\w*"
 )
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|AUTH|CREDENTIAL|COOKIE|SESSION|BEARER|PRIVATE|SIGNATURE|WEBHOOK")
 
@@ -198,14 +199,38 @@ _REQUIRED_BLOCK = re.compile(
 _NOT_VALUES = frozenset({"--help", "--version", "--stdio"})
 
 
-def arguments_for(usage: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Arguments that a usage text seems to ask for: with dummy values, and with ``<placeholders>``; empty: no idea."""
+_NAMED = re.compile(r"missing required arguments?:[ \t]*([\w-]+(?:, *[\w-]+)*)[ \t]*$", re.I | re.M)
+"""As yargs lists its options: without dashes."""
+_LISTS_COMMANDS = re.compile(
+    r"invalid choice|no such (?:sub)?command|unknown (?:sub)?command|^[ \t]*(?:available |sub)?commands:|"
+    r"COMMAND \[ARGS\]|<(?:sub)?command>|^[ \t]*[╭─]+ Commands",
+    re.I | re.M,
+)
+
+
+def refuses(text: str, switch: Collection[str]) -> bool:
+    """Whether a message complains about one of these arguments: ``No such option: --stdio``."""
+    complaint = r"(?:no such|unrecogni[sz]ed|unknown|invalid|unexpected|unsupported|bad)[^\n]{0,60}?"
+    return any(re.search(rf"{complaint}(?<![\w-]){re.escape(word)}(?![\w-])", text, re.I) for word in switch)
+
+
+def arguments_for(usage: str, given: Collection[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Arguments that a usage text seems to ask for: with dummy values, and with ``<placeholders>``; empty: no idea.
+
+    Options that were ``given`` are left out. A text that lists commands asks for none of ours: only for one of them.
+    """
     options = [next(filter(None, groups)) for groups in _OPTION.findall(usage)]
     options += [
         o for block in _REQUIRED_BLOCK.findall(usage) for o in re.findall(r"^[ \t]*(?:-\w, )?(--[\w-]+)", block, re.M)
     ]
     options += [o for line in re.findall(r"arguments are required: (.+)", usage) for o in re.findall(r"--[\w-]+", line)]
-    options = [o for o in dict.fromkeys(options) if o not in _NOT_VALUES]
+    options += [f"--{name}" for names in _NAMED.findall(usage) for name in re.split(r", *", names)]
+    named = bool(options)
+    options = [o for o in dict.fromkeys(options) if o not in _NOT_VALUES and o not in given]
+    if named and not options:
+        return (), ()
+    if not options and _LISTS_COMMANDS.search(usage):
+        return (), ()
     if options:
         dummy: list[str] = []
         shown: list[str] = []
@@ -247,6 +272,8 @@ def subcommand(usage: str) -> str:
     names = {name for name, _ in listed}
     for group in _CHOICES.findall(usage):
         names.update(part.strip() for part in re.split(r"[|,]", group))
+    for group in re.findall(r"choose from ([^)\n]+)", usage):
+        names.update(part.strip(" '\"") for part in group.split(","))
     return next((name for name in _SUBCOMMANDS if name in names), "")
 
 

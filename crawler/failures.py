@@ -154,6 +154,19 @@ def classify(stderr: str, noise: str, returncode: int | None, broken: str | None
     return Verdict(Failure.CRASHED, f"status_{returncode}", shown)
 
 
+def refused(verdict: Verdict) -> Verdict:
+    """The verdict on an answer that is an error: one of a missing key or an unreachable host tells more of why."""
+    if verdict.cause not in ("refuses_both_eras", "list_fails"):
+        return verdict
+    text = verdict.evidence
+    if _NETWORK.search(text):
+        cause = "needs_service" if _SERVICE.search(text) else "needs_network"
+        return Verdict(Failure.PROTOCOL, cause, text)
+    if _KEY.search(text) and not re.search(r"unexpected token", text, re.I):
+        return Verdict(Failure.NEEDS_KEY, "environment", text)
+    return verdict
+
+
 def speaks_http(text: str) -> bool:
     """Whether a server says that it listens on a port."""
     return _HTTP.search(clean(text)) is not None

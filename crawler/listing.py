@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,8 @@ from toolscout.crawler.process import Running
 from toolscout.records import JsonObject
 
 LEGACY_VERSION = "2025-11-25"
+OLDER_VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
+"""Offered in turn where a server refuses the newest instead of naming its own."""
 MODERN_VERSION = "2026-07-28"
 _META = "io.modelcontextprotocol/"
 _MAX_PAGES = 300
@@ -77,10 +80,7 @@ async def _list(peer: _Peer) -> Listing:
     listing = Listing()
     meta: JsonObject = {}
     try:
-        answer = await peer.ask(
-            "initialize",
-            {"protocolVersion": LEGACY_VERSION, "capabilities": {}, "clientInfo": _client()},
-        )
+        answer = await _initialize(peer)
         listing.protocol_version = str(answer.get("protocolVersion") or "")
         listing.server_info = _object(answer.get("serverInfo"))
         await peer.tell("notifications/initialized")
@@ -110,6 +110,22 @@ async def _list(peer: _Peer) -> Listing:
         await _pages(peer, listing, meta)
     listing.noise = peer.noise_lines
     return listing
+
+
+async def _initialize(peer: _Peer) -> JsonObject:
+    """The answer to initialize. Raises RpcError as the newest version was refused."""
+    first: RpcError | None = None
+    for version in (LEGACY_VERSION, *OLDER_VERSIONS):
+        try:
+            return await peer.ask(
+                "initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": _client()}
+            )
+        except RpcError as error:
+            first = first or error
+            if re.search(r"protocol.?version|version .*(?:not |un)supported", str(error), re.I) is None:
+                break
+    assert first is not None
+    raise first
 
 
 async def _pages(peer: _Peer, listing: Listing, meta: JsonObject) -> None:

@@ -182,7 +182,7 @@ async def test_writing_beside_itself(packages: PackageServer, work: Path) -> Non
 @pytest.mark.parametrize(
     ("package", "failure", "causes", "evidence"),
     [
-        ("remote-tools-mcp", "protocol_error", ["list_fails"], "fetch failed"),
+        ("remote-tools-mcp", "protocol_error", ["needs_network"], "fetch failed"),
         ("wizard-mcp", "not_a_server", ["wizard"], "Would you like"),
         ("fetches-binary-mcp", "crashed", ["downloads_at_start"], "EAI_AGAIN"),
         ("needs-redis-mcp", "crashed", ["needs_service"], "ECONNREFUSED"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from crawl_registry import PackageServer
+from crawl_registry import PACKAGES, PackageServer
 from crawl_work import SANDBOXES, deployer, needs_node, needs_sandbox, work_folder
 
 from toolscout.crawler.agent.configuration import read_entry
@@ -25,7 +27,7 @@ from toolscout.crawler.sources.clients import ClientSource, Configured
 from toolscout.crawler.sources.names import found
 from toolscout.crawler.sources.pypi import published as uploaded
 from toolscout.crawler.station import Order
-from toolscout.records import Server
+from toolscout.records import Server, ServerState
 from toolscout.server.launch import catalogue_launch
 
 
@@ -217,3 +219,136 @@ async def test_what_bun_ran_is_recorded_as_bunx(packages: PackageServer, work: P
 )
 def test_what_a_name_says(name: str, verdict: str) -> None:
     assert by_name(name)[0] == verdict
+
+
+# --- packages that each show one way to be asked ---------------------------------------------------------------------
+
+TINY = "const { serve, tool } = require('tiny-mcp')\n"
+FAIL = "const fail = (text) => { console.error(text); process.exit(1) }\n"
+FLAG = "const flag = (name) => process.argv[process.argv.indexOf(name) + 1] && process.argv.includes(name)\n"
+
+
+def publish(packages: PackageServer, name: str, code: str) -> str:
+    """A package of one script; its specification."""
+    files = {"index.js": f"#!/usr/bin/env node\n{TINY}{FAIL}{FLAG}{code}"}
+    packages.publish_npm(PACKAGES / "npm" / "weather-mcp", name=name, bin={name: "index.js"}, files=files)
+    return f"npm:{name}"
+
+
+async def failed(work: Path, package: str, **fields: Any) -> Outcome:
+    """A deployment that lists nothing."""
+    made = replace(deployer(work, SANDBOXES[0]()), **fields)
+    try:
+        outcome = await made.deploy("npm", package.removeprefix("npm:"))
+    finally:
+        await made.tidy()
+    assert outcome.verdict is not None
+    return outcome
+
+
+sandboxed = [needs_sandbox, needs_node]
+
+
+class TestStarts:
+    pytestmark = sandboxed
+
+    async def test_only_variables_that_its_code_reads_are_required(self, packages: PackageServer, work: Path) -> None:
+        code = """
+        if (!process.env.LEDGER_API_TOKEN) fail('CONFIG_INCOMPLETE: LEDGER_API_TOKEN is required, NOT_CONFIGURED. ' +
+          'Set LEDGER_API_TOKEN=YOUR_TOKEN, see ACCOUNT_SETTINGS and LOGGER_LEVEL')
+        serve('ledger', [tool('book')])"""
+        _, server = await deploy(work, publish(packages, "capitals-mcp", code))
+        assert [v.name for v in server.install.env] == ["LEDGER_API_TOKEN"]
+        assert server.state is ServerState.NEEDS_KEY
+
+    async def test_folders_that_it_never_asked_for_are_no_key(self, packages: PackageServer, work: Path) -> None:
+        code = "if (!process.env.NOTES_DIR) process.exit(3)\nserve('notes', [tool('note')])"
+        _, server = await deploy(work, publish(packages, "notes-folder-mcp", code))
+        assert [(v.name, v.required) for v in server.install.env] == [("NOTES_DIR", False)]
+        assert server.state is ServerState.NEEDS_INSTALL
+
+    async def test_no_dummy_is_in_what_a_server_says(self, packages: PackageServer, work: Path) -> None:
+        code = """
+        const site = process.env.ACME_SITE_URL, key = process.env.ACME_API_KEY
+        if (!site || !key) fail('ACME_SITE_URL and ACME_API_KEY are required environment variables')
+        const listed = tool('ask', `Asks ${site}/api with ${key} from ${process.cwd()}, ${__filename}`)
+        listed.inputSchema.properties.base = { type: 'string', default: site, examples: [`${process.cwd()}/a.txt`] }
+        serve('asks', [listed])"""
+        outcome, _ = await deploy(work, publish(packages, "shows-dummies-mcp", code))
+        assert outcome.listing is not None
+        said = json.dumps(outcome.listing.tools)
+        for ours in ("example.invalid", "/tmp/work", "/tmp/home", "0123456789abcdef", str(work)):
+            assert ours not in said
+        base = outcome.listing.tools[0]["inputSchema"]["properties"]["base"]
+        assert base == {"type": "string", "default": "<ACME_SITE_URL>", "examples": ["<directory>/a.txt"]}
+        assert "with <ACME_API_KEY> from <directory>, <installation>" in said
+
+    async def test_a_listed_argument_is_not_doubled(self, packages: PackageServer, work: Path) -> None:
+        code = (
+            "if (!flag('--dir')) fail(\"error: required option '--dir <folder>' not given\")\nserve('d', [tool('d')])"
+        )
+        outcome, server = await deploy(work, publish(packages, "listed-dir-mcp", code), shown=("--dir", "<folder>"))
+        assert server.install.args == ["--dir", "<folder>"]
+        assert outcome.start is not None and outcome.start.args == ("--dir", "/tmp/work")
+
+    async def test_one_missing_option_after_another(self, packages: PackageServer, work: Path) -> None:
+        code = """
+        for (const name of ['--space', '--owner', '--api-token'])
+          if (!flag(name)) fail(`Usage: x [OPTIONS]\\nError: Missing option '${name}'.`)
+        serve('space', [tool('dock')])"""
+        _, server = await deploy(work, publish(packages, "one-by-one-mcp", code))
+        assert server.install.args == ["--space", "<value>", "--owner", "<value>", "--api-token", "<key>"]
+        assert server.state is ServerState.NEEDS_KEY
+
+    async def test_options_as_yargs_names_them(self, packages: PackageServer, work: Path) -> None:
+        code = """
+        if (!flag('--config') || !flag('--token')) fail('Options:\\n  --config\\n  --token\\n\\n' +
+          'Missing required arguments: config, token')
+        serve('y', [tool('pull')])"""
+        _, server = await deploy(work, publish(packages, "yargs-like-mcp", code))
+        assert server.install.args == ["--config", "<file>", "--token", "<key>"]
+
+    async def test_no_dummy_where_a_command_is_wanted(self, packages: PackageServer, work: Path) -> None:
+        code = """
+        const word = process.argv[2]
+        if (word !== 'tree') fail(word ? `invalid choice: '${word}' (choose from 'tree', 'show')` :
+          'usage: x [-h] <command>\\nerror: the following arguments are required: command')"""
+        outcome = await failed(work, publish(packages, "commands-mcp", code))
+        assert outcome.starts == 1 and "invalid choice" not in outcome.verdict.evidence
+
+    async def test_our_own_switch_is_not_the_reason(self, packages: PackageServer, work: Path) -> None:
+        code = """
+        if (process.argv.length > 2) fail(`error: unknown option '${process.argv[2]}'`)
+        console.error('Server listening on http://localhost:3000'); setInterval(() => {}, 1000)"""
+        outcome = await failed(work, publish(packages, "http-only-mcp", code))
+        assert (outcome.verdict.cause, outcome.starts) == ("http_only", 5), outcome.verdict
+        assert "unknown option" not in outcome.verdict.evidence
+
+    async def test_an_older_revision_is_offered(self, packages: PackageServer, work: Path) -> None:
+        code = """
+        let asked = ''
+        process.stdin.on('data', (data) => { asked = String(data) })
+        serve('old', [tool('elder')], { initialize: (reply, refuse) => asked.includes('2025-03-26')
+          ? reply({ protocolVersion: '2025-03-26', capabilities: { tools: {} }, serverInfo: { name: 'old' } })
+          : refuse(-32602, 'Unsupported protocol version: 2025-11-25') })"""
+        _, server = await deploy(work, publish(packages, "old-revision-mcp", code))
+        assert server.protocol_version == "2025-03-26"
+
+    async def test_an_error_that_names_a_key(self, packages: PackageServer, work: Path) -> None:
+        code = """
+        serve('late', [tool('late')], process.env.LATE_API_KEY ? {} :
+          { initialize: (_, refuse) => refuse(-32000, 'LATE_API_KEY is not set') })"""
+        _, server = await deploy(work, publish(packages, "key-in-error-mcp", code))
+        assert [v.name for v in server.install.env] == ["LATE_API_KEY"]
+
+    async def test_an_error_that_names_the_network(self, packages: PackageServer, work: Path) -> None:
+        code = "serve('far', [], { initialize: (_, refuse) => refuse(-32603, 'fetch failed: EAI_AGAIN') })"
+        outcome = await failed(work, publish(packages, "far-mcp", code))
+        assert (str(outcome.verdict.failure), outcome.verdict.cause) == ("protocol_error", "needs_network")
+
+    async def test_all_starts_of_a_package_have_a_limit(self, packages: PackageServer, work: Path) -> None:
+        name = publish(
+            packages, "slow-keys-mcp", "setTimeout(() => fail(`A${process.hrtime()[1]}_KEY is required`), 1500)"
+        )
+        outcome = await failed(work, name, package_seconds=4.0)
+        assert outcome.starts in (2, 3) and outcome.started_seconds < 7
