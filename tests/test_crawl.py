@@ -23,6 +23,7 @@ import pytest
 from crawl_registry import PACKAGES, LocalServer, PackageServer
 from crawl_work import needs_node, needs_sandbox, processes_with, run_cli, work_folder
 
+from toolscout.commands.crawl import _only_older
 from toolscout.crawler.classify import by_metadata, by_name
 from toolscout.crawler.coordinates import parse
 from toolscout.crawler.crawl import Crawl
@@ -904,6 +905,17 @@ def test_bad_input_is_one_sentence(home: Path, tmp_path: Path, options: list[str
     done = run_cli("crawl", "--work", str(tmp_path / "w"), *options, env={"TOOLSCOUT_HOME": str(home)})
     assert done.returncode in (2, 3)
     assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_interpreters_that_are_all_too_old_are_noticed(tmp_path: Path) -> None:
+    pythons = {name: tmp_path / name for name in ("python3.11", "python3.12", "python3")}
+    for name in ("python3.11", "python3.12"):
+        pythons[name].touch()
+    pythons["python3"].symlink_to("python3.11")
+    assert _only_older([pythons["python3"], pythons["python3.11"]])
+    assert not _only_older([pythons["python3"], pythons["python3.12"]])
+    assert not _only_older([tmp_path / "pypy", pythons["python3.11"]]), "a name that tells nothing"
+    assert not _only_older([])
 
 
 def test_what_was_listed_before_is_listed_again(home: Path, tmp_path: Path) -> None:
