@@ -14,7 +14,7 @@ from typing import Any
 
 from toolscout.crawler import dummies
 from toolscout.crawler.classify import by_metadata
-from toolscout.crawler.failures import DeployError, Failure, Verdict, classify, refused, speaks_http
+from toolscout.crawler.failures import DeployError, Failure, Verdict, classify, missing_extra, refused, speaks_http
 from toolscout.crawler.install.base import Entry, Installed, Installer, own_folder
 from toolscout.crawler.limits import Limits
 from toolscout.crawler.listing import Gone, Listing, read_listing
@@ -198,6 +198,15 @@ class Deployer:
         if await self._try_entries(outcome, installer, installed, args, slot):
             return
         found = outcome.verdict
+        extra = missing_extra(found.evidence, package) if found and installer.registry == "pypi" else ""
+        if extra:
+            try:
+                whole = await self._install(outcome, installer, folder, package, version, None, extra)
+            except DeployError:
+                return
+            if whole.entries and await self._try_entries(outcome, installer, whole, args, slot):
+                return
+            found = outcome.verdict
         dated = installer.registry == "pypi" and found is not None and found.failure is Failure.CRASHED
         if not dated or published is None:
             return
@@ -207,7 +216,7 @@ class Deployer:
             return
         # An unpinned dependency of today broke a package of yesterday: mcp 2 and servers written for mcp 1.
         try:
-            pinned = await self._install(outcome, installer, folder, package, installed.metadata.version, pin)
+            pinned = await self._install(outcome, installer, folder, package, installed.metadata.version, pin, extra)
         except DeployError:
             return
         if pinned.entries:
@@ -221,13 +230,14 @@ class Deployer:
         package: str,
         version: str | None,
         pin: str | None,
+        extra: str = "",
     ) -> Installed:
         self._discard(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         own_folder(folder)
         began = time.monotonic()
         try:
-            outcome.installed = await installer.install(folder, package, version, pin)
+            outcome.installed = await installer.install(folder, package, version, pin, extra)
         finally:
             outcome.install_seconds += time.monotonic() - began
         return outcome.installed

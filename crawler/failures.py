@@ -167,6 +167,13 @@ def refused(verdict: Verdict) -> Verdict:
     return verdict
 
 
+def missing_extra(text: str, package: str) -> str:
+    """The optional parts of a Python package that its own message says to install: ``pip install "NAME[mcp]"``."""
+    name = r"[-_.]+".join(map(re.escape, re.split(r"[-_.]+", package)))
+    match = re.search(rf"(?<![\w.-]){name}\[(\w[\w-]*(?: ?, ?\w[\w-]*)*)\]", text, re.I)
+    return match[1].replace(" ", "") if match else ""
+
+
 def speaks_http(text: str) -> bool:
     """Whether a server says that it listens on a port."""
     return _HTTP.search(clean(text)) is not None

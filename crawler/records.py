@@ -67,11 +67,12 @@ def _install(listed: Server, outcome: Outcome) -> Install:
     env += [EnvVar(name=name, description=f"{name}={value}") for name, value in how.fixed.items() if name not in known]
     registry = listed.install.registry
     command, args = how.entry.name, list(how.shown)
-    if registry == "pypi" and (outcome.installed.pinned or command.startswith("python -m ")):
-        # A command line that says more than a command's name: an interpreter's, or one with the resolver's clock set.
+    if registry == "pypi" and (outcome.installed.pinned or outcome.installed.extra or command.startswith("python -m ")):
+        # More than a command's name: an interpreter's, or one with the resolver's clock set or with optional parts.
+        extra = f"[{outcome.installed.extra}]" if outcome.installed.extra else ""
         command, args = (
             "uvx",
-            [*outcome.installed.clock, "--from", f"{package.name}=={package.version}", *command.split(), *args],
+            [*outcome.installed.clock, "--from", f"{package.name}{extra}=={package.version}", *command.split(), *args],
         )
     if how.entry.launcher == "bunx":
         # --bun: its first line may name Node.js, which does not run it.

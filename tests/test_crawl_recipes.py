@@ -76,6 +76,11 @@ ROWS: tuple[tuple[dict[str, Any], list[str] | str], ...] = (
 async def test_no_secret_of_a_configuration_is_stored_or_given_to_a_server(
     packages: PackageServer, work: Path, tmp_path: Path
 ) -> None:
+    publish(
+        packages,
+        "echo-arguments-mcp",
+        "serve('echo', [tool('echo', `Started with ${JSON.stringify(process.argv.slice(2))}`)])",
+    )
     for number, (config, shown) in enumerate(ROWS):
         made = deployer(work, SANDBOXES[0]())
         with Crawl(tmp_path / f"w{number}") as crawl:
@@ -200,6 +205,33 @@ async def test_what_bun_ran_is_recorded_as_bunx(packages: PackageServer, work: P
     _, server = await deploy(work, "npm:typescript-mcp")
     assert (server.install.command, server.install.args) == ("bunx", ["--bun", "typescript-mcp@1.0.0"])
     assert catalogue_launch(server).entry == {"command": "bunx", "args": ["--bun", "typescript-mcp@1.0.0"]}
+
+
+@needs_sandbox
+async def test_an_optional_part_that_it_asks_for(packages: PackageServer, work: Path, tmp_path: Path) -> None:
+    code = """
+import sys
+
+from mcp.runner import serve
+
+try:
+    import shapes
+except ImportError:
+    sys.exit('The server is optional. Run: pip install "optional_mcp[server]"')
+
+
+def main():
+    serve("optional", [shapes.__name__])
+"""
+    (tmp_path / "optional_mcp.py").write_text(code)
+    about: dict[str, Any] = {"name": "optional-mcp", "version": "1.0", "scripts": {"optional-mcp": "optional_mcp:main"}}
+    about["requires"] = ["mcp", "shapes ; extra == 'server'\nProvides-Extra: server"]
+    about |= {"python": ">=3.9", "uploaded": "2026-07-01T00:00:00Z", "only_source": False}
+    (tmp_path / "wheel.json").write_text(json.dumps(about))
+    packages.publish_wheel(tmp_path)
+    _, server = await deploy(work, "pypi:optional-mcp")
+    wanted = ["--from", "optional-mcp[server]==1.0", "optional-mcp"]
+    assert (server.install.command, server.install.args) == ("uvx", wanted)
 
 
 @pytest.mark.parametrize(

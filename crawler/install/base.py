@@ -66,6 +66,8 @@ class Installed:
     """The moment to which the resolver's clock was set, if it was."""
     clock: tuple[str, ...] = ()
     """The options that set it, as the client takes them: for all packages, or for some alone."""
+    extra: str = ""
+    """The package's optional parts that were installed with it."""
 
 
 class Installer(ABC):
@@ -74,12 +76,15 @@ class Installer(ABC):
     registry: ClassVar[str]
 
     @abstractmethod
-    async def install(self, folder: Path, package: str, version: str | None, pin: str | None = None) -> Installed:
+    async def install(
+        self, folder: Path, package: str, version: str | None, pin: str | None = None, extra: str = ""
+    ) -> Installed:
         """Install into an empty folder, running nothing of the package.
 
         Args:
             version: None for the newest.
             pin: set the resolver's clock to this moment (ISO 8601), where the client can.
+            extra: of the package's optional parts those to install with it (PyPI), apart by commas.
 
         Raises:
             DeployError: of class ``install``, with what the client said.

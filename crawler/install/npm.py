@@ -53,7 +53,9 @@ class NpmInstaller(Installer):
         """Whether Node.js and a client are here."""
         return bool(self.node and self._clients)
 
-    async def install(self, folder: Path, package: str, version: str | None, pin: str | None = None) -> Installed:
+    async def install(
+        self, folder: Path, package: str, version: str | None, pin: str | None = None, extra: str = ""
+    ) -> Installed:
         """See `Installer.install`. ``pin`` is npm's ``--before``; bun has none, so npm does it."""
         if not _NAME.fullmatch(package):
             raise DeployError(Failure.INSTALL, "bad_name", f"{package!r} is no npm package name")

@@ -59,7 +59,9 @@ class PypiInstaller(Installer):
         """Whether uv and an interpreter that an unprivileged user can run are here."""
         return bool(self._uv and self.pythons)
 
-    async def install(self, folder: Path, package: str, version: str | None, pin: str | None = None) -> Installed:
+    async def install(
+        self, folder: Path, package: str, version: str | None, pin: str | None = None, extra: str = ""
+    ) -> Installed:
         """See `Installer.install`.
 
         With ``pin`` the resolver's clock is set for all packages; where only sources resolve then, for mcp, fastmcp
@@ -74,11 +76,15 @@ class PypiInstaller(Installer):
             ]
             clocks = [["--exclude-newer", pin], few]
         said = ""
+        wanted = f"{package}[{extra}]" if extra else package
+        wanted = f"{wanted}=={version}" if version else wanted
         for clock in clocks:
             for python, prefix in self.pythons:
-                status, said = await self._try(folder, python, f"{package}=={version}" if version else package, clock)
+                status, said = await self._try(folder, python, wanted, clock)
                 if status == 0:
-                    return await self._installed(folder, package, prefix, pin, clock)
+                    installed = await self._installed(folder, package, prefix, pin, clock)
+                    installed.extra = extra
+                    return installed
                 if not _WANTS_PYTHON.search(said):
                     break
         raise DeployError(Failure.INSTALL, _cause(said), said)
