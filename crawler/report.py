@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-import html
+import re
 import statistics
-from collections.abc import Mapping, Sequence
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from toolscout.crawler.agent.costs import Costs
-from toolscout.crawler.export import entities
+from toolscout.crawler.export import Facts, entities
 from toolscout.crawler.records import now
+from toolscout.crawler.report_page import page
 from toolscout.crawler.state import State
 from toolscout.files import replace_file, write_json
-from toolscout.records import JsonObject
+from toolscout.index.guard.entry import examined
+from toolscout.records import JsonObject, Review, Server
 
 _EXAMPLES = 5
 _CAUSES = 40
+_SCANNED = 150
+"""Servers whose tools are scanned for the report: all of them would take longer than the rest of it."""
+_POINTS = 120
+_SECONDS = (1, 2, 3, 5, 8, 12, 20, 40)
+_MEBIBYTES = (2, 5, 10, 20, 50, 100, 200, 500)
+_TOOLS = (2, 3, 5, 8, 12, 20, 40, 80)
+_INSTALLATION = re.compile(r"(?:/[\w.@+-]+)*/installs(?:/[\w.-]*\d[\w.-]*)?(?=/)")
+_FOLDERS = re.compile(r"(?:/[\w.@+-]+)+/(?=(?:cache|bytecode|trash|config)/)")
 
 
-def report(state: State, known: Sequence[str] = ()) -> JsonObject:
+def report(state: State, known: Sequence[str] = (), facts: Facts | None = None) -> JsonObject:
     """The report as one JSON object.
 
     Args:
-        known: server ids from elsewhere; how many of the crawled servers are not among them is counted.
+        known: server ids from elsewhere; how many of the crawled servers are not among them, nor any of their copies,
+            is counted.
+        facts: what enrichment knows of servers, by id; without it only stated categories are counted.
     """
     sources = {
         row["source"]: row
@@ -56,12 +73,35 @@ def report(state: State, known: Sequence[str] = ()) -> JsonObject:
     seconds = sum(run["seconds"] for run in runs)
     deployed = state.rows("SELECT count(*) AS n, sum(ok AND tools > 0) AS ok FROM result WHERE run IS NOT NULL")[0]
     known_ids = set(known)
+    traits = state.rows(
+        "SELECT coalesce(sum(needs_key), 0) AS needs_key, coalesce(sum(needs_arguments), 0) AS needs_arguments, "
+        "coalesce(sum(pinned IS NOT NULL), 0) AS date_pinned, coalesce(sum(noise > 0), 0) AS noisy, "
+        "coalesce(sum(odd > 0), 0) AS odd, coalesce(sum(era = 'modern'), 0) AS modern, "
+        "coalesce(sum(era = 'legacy'), 0) AS legacy FROM result WHERE ok AND tools > 0"
+    )[0]
+    by_run = {
+        row["run"]: row
+        for row in state.rows("SELECT run, count(*) AS tried, sum(ok AND tools > 0) AS ok FROM result GROUP BY run")
+    }
+    for run in runs:
+        done = by_run.get(run["id"], {"tried": 0, "ok": 0})
+        run["tried"], run["with_tools"] = done["tried"], done["ok"] or 0
+        run["rate"] = round(run["with_tools"] / run["seconds"] * 3600, 1) if run["seconds"] else None
     return {
         "made": now(),
         "servers": len(tools),
         "entities": len(kept),
         "copies": sum(len(copies) for _, copies in kept),
-        "new_servers": sum(s.server_id not in known_ids for s, _ in kept) if known_ids else None,
+        "new_servers": sum(known_ids.isdisjoint([s.server_id, *copies]) for s, copies in kept) if known_ids else None,
+        "known": len(known_ids) if known_ids else None,
+        "tried": sum(row["tried"] for row in registries.values()),
+        "waiting": dict(Counter(str(todo.server.install.registry) for todo in state.todo())),
+        "timeline": _timeline(state),
+        "traits": traits,
+        "tools_histogram": _bins(tools, _TOOLS, whole=True),
+        "categories": _categories(kept, facts or {}),
+        "licences": dict(Counter(s.license or "none stated" for s, _ in kept)),
+        "findings": _findings(state, [s for s, _ in kept]),
         "tools": sum(tools),
         "tools_per_server": _spread(tools),
         "verdicts": {r["verdict"]: r["n"] for r in state.rows("SELECT verdict, count(*) AS n FROM entry GROUP BY 1")},
@@ -85,15 +125,21 @@ def report(state: State, known: Sequence[str] = ()) -> JsonObject:
         "seconds": round(seconds, 1),
         "tried_per_hour": round((deployed["n"] or 0) / seconds * 3600, 1) if seconds else None,
         "servers_with_tools_per_hour": round((deployed["ok"] or 0) / seconds * 3600, 1) if seconds else None,
-        "problems": state.rows("SELECT source, count(*) AS n FROM problem GROUP BY 1"),
+        "problems": [
+            row | {"texts": [_neutral(r["text"]) for r in state.rows(_PROBLEMS, (row["source"], _EXAMPLES))]}
+            for row in state.rows("SELECT source, count(*) AS n FROM problem GROUP BY 1 ORDER BY n DESC")
+        ],
     }
 
 
-def write_report(state: State, folder: Path, known: Sequence[str] = ()) -> JsonObject:
+_PROBLEMS = "SELECT DISTINCT text FROM problem WHERE source = ? ORDER BY length(text), text LIMIT ?"
+
+
+def write_report(state: State, folder: Path, known: Sequence[str] = (), facts: Facts | None = None) -> JsonObject:
     """Write ``crawl.json`` and ``crawl.html`` into a folder; gives the report. Raises StorageError."""
-    made = report(state, known)
+    made = report(state, known, facts)
     write_json(folder / "crawl.json", made)
-    replace_file(folder / "crawl.html", _page(made))
+    replace_file(folder / "crawl.html", page(made))
     return made
 
 
@@ -119,17 +165,85 @@ def _costs(state: State, registry: str) -> dict[str, Any]:
         "run_seconds": _spread([r["run"] for r in rows]),
         "installed_mb": _spread([r["bytes"] / mib for r in rows if r["bytes"]]),
         "memory_mb": _spread([r["peak"] / mib for r in rows if r["peak"]]),
+        "histograms": {
+            "seconds": _bins([r["install"] + r["run"] for r in rows], _SECONDS),
+            "installed_mb": _bins([r["bytes"] / mib for r in rows if r["bytes"]], _MEBIBYTES),
+            "memory_mb": _bins([r["peak"] / mib for r in rows if r["peak"]], _MEBIBYTES),
+        },
     }
 
 
+def _bins(values: Sequence[float], edges: Sequence[int], *, whole: bool = False) -> list[tuple[str, int]]:
+    """How many values are in each range: below the first edge, between each two, from the last on."""
+    if not values:
+        return []
+    labels = [f"< {edges[0]}", *(_range(a, b - whole) for a, b in pairwise(edges)), f"≥ {edges[-1]}"]
+    counts = Counter(sum(value >= edge for edge in edges) for value in values)
+    return [(label, counts[number]) for number, label in enumerate(labels)]
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first}–{last}" if last > first else str(first)
+
+
+def _timeline(state: State) -> list[JsonObject]:
+    """How many servers had tools by when: hours since the first deployment."""
+    rows = state.rows("SELECT checked_at, ok AND tools > 0 AS good FROM result WHERE run IS NOT NULL ORDER BY 1")
+    if not rows:
+        return []
+    begin = datetime.fromisoformat(rows[0]["checked_at"])
+    points, good, every = [], 0, max(len(rows) // _POINTS, 1)
+    for number, row in enumerate(rows, 1):
+        good += row["good"] or 0
+        if number % every == 0 or number == len(rows):
+            hours = (datetime.fromisoformat(row["checked_at"]) - begin).total_seconds() / 3600
+            points.append({"hours": round(hours, 4), "tried": number, "with_tools": good})
+    return points
+
+
+def _categories(kept: Sequence[tuple[Server, list[str]]], facts: Facts) -> dict[str, int]:
+    found = Counter(str(facts.get(s.server_id, {}).get("category") or s.category or "") for s, _ in kept)
+    found.pop("", None)
+    return dict(found)
+
+
+def _findings(state: State, servers: Sequence[Server]) -> JsonObject:
+    """What the scanner says of a fair sample of the servers."""
+    sample = sorted(servers, key=lambda server: _lot(server.server_id))[:_SCANNED]
+    tools = [tool for server in sample for tool in examined(server, state.tools(server.server_id))]
+    codes = Counter(code for tool in tools for code in {str(f["code"]) for f in tool.findings})
+    return {
+        "servers": len(sample),
+        "tools": len(tools),
+        "with_findings": sum(bool(tool.findings) for tool in tools),
+        "pending": sum(tool.review is Review.PENDING for tool in tools),
+        "codes": dict(codes),
+    }
+
+
+def _lot(server_id: str) -> int:
+    """A draw that names have no say in, the same every time."""
+    return zlib.crc32(server_id.encode())
+
+
+def _neutral(said: str) -> str:
+    """Text without this machine's folders."""
+    text = _INSTALLATION.sub("<installation>", said)
+    for folder in (sys.prefix, str(Path.home())):
+        if len(folder) > 1:
+            text = text.replace(f"{folder}/", "<here>/")
+    return _FOLDERS.sub("<work>/", text)
+
+
 def _examples(state: State) -> dict[str, list[JsonObject]]:
-    """Some failures of each class, with their evidence."""
+    """Some failures of each class, with their evidence: a fair sample, whatever they are called."""
     found: dict[str, list[JsonObject]] = {}
-    rows = state.rows("SELECT server_id, failure, cause, evidence FROM result WHERE NOT ok ORDER BY failure, server_id")
+    rows = state.rows("SELECT server_id, failure, cause, evidence FROM result WHERE NOT ok")
+    rows.sort(key=lambda row: (row["failure"], _lot(row["server_id"])))
     for row in rows:
         examples = found.setdefault(row.pop("failure"), [])
         if len(examples) < _EXAMPLES:
-            examples.append({**row, "evidence": (row["evidence"] or "")[:400]})
+            examples.append({**row, "evidence": _neutral(row["evidence"] or "")[:400]})
     return found
 
 
@@ -149,123 +263,3 @@ def _spread(values: Sequence[float]) -> JsonObject | None:
         "p90": round(ordered[min(int(len(ordered) * 0.9), len(ordered) - 1)], 2),
         "max": round(ordered[-1], 2),
     }
-
-
-_STYLE = """
-:root{--ink:#1c2430;--soft:#667085;--line:#d9dee7;--bar:#3d6fd6;--bad:#d0694a;--back:#fff}
-@media (prefers-color-scheme:dark){
-:root{--ink:#e7eaf0;--soft:#98a2b3;--line:#333b48;--bar:#6f9bf2;--bad:#e58a6e;--back:#14181f}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);margin:2rem auto;max-width:60rem}
-body{padding:0 1rem}
-h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:collapse;width:100%}
-td,th{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right;font-variant-numeric:tabular-nums}
-td:first-child,th:first-child{text-align:left}th{color:var(--soft);font-weight:500}
-.figures{display:flex;flex-wrap:wrap;gap:2rem}.figures b{display:block;font-size:1.6rem}.figures span{color:var(--soft)}
-svg{width:100%;height:auto}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .n{fill:var(--soft)}
-.bar{fill:var(--bar)}.bad{fill:var(--bad)}pre{white-space:pre-wrap;font-size:12px;color:var(--soft);margin:.2rem 0 1rem}
-.wide{overflow-x:auto}
-"""
-
-
-def _page(made: Mapping[str, Any]) -> str:
-    figures = [
-        (f"{made['servers']:,}", "servers with tools"),
-        (f"{made['entities']:,}", "after merging copies"),
-        (f"{made['tools']:,}", "tools"),
-        (f"{made['servers_with_tools_per_hour'] or 0:,.0f}", "servers with tools an hour"),
-    ]
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>Crawl report</title><style>{_STYLE}</style><h1>Crawl report</h1><p>{_text(made['made'])}</p>",
-        "<div class=figures>"
-        + "".join(f"<div><b>{_text(n)}</b><span>{_text(t)}</span></div>" for n, t in figures)
-        + "</div>",
-        "<h2>Servers with tools by source</h2>",
-        _bars([(name, row["with_tools"]) for name, row in made["sources"].items()]),
-        _table(
-            ["source", "listed", "candidates", "tried", "with tools", "success", "tools", "need a key", "gone"],
-            [
-                [
-                    *(name, r["listed"], r["candidates"], r["tried"], r["with_tools"], _percent(r["success"])),
-                    *(r["tools"], r["needs_key"], r["gone"]),
-                ]
-                for name, r in made["sources"].items()
-            ],
-        ),
-    ]
-    for registry, row in made["registries"].items():
-        title = _text(registry)
-        parts.append(f"<h2>Why {title} packages gave no tools</h2>")
-        parts.append(_bars([(k.replace("_", " "), v) for k, v in row["failures"].items()], kind="bad", of=row["tried"]))
-    spreads = [
-        [f"{registry}: {label}", *(row[key][n] for n in ("median", "mean", "p90", "max"))]
-        for registry, row in made["registries"].items()
-        for key, label in (
-            ("seconds", "seconds"),
-            ("install_seconds", "of them to install"),
-            ("installed_mb", "MB installed"),
-            ("memory_mb", "MB of memory"),
-        )
-        if row[key]
-    ]
-    parts += ["<h2>What one server takes</h2>", _table(["", "median", "mean", "90 %", "maximum"], spreads)]
-    if made["marketplaces"]:
-        parts += [
-            "<h2>What reading a server's page took</h2>",
-            _table(
-                ["marketplace", "pages", "servers", "tokens in", "tokens out", "seconds", "price"],
-                [
-                    [
-                        *(r["marketplace"], r["pages_read"], r["servers"], r["prompt_tokens_per_server"]),
-                        *(r["completion_tokens_per_server"], r["seconds_per_server"], r["price_per_server"]),
-                    ]
-                    for r in made["marketplaces"]
-                ],
-            ),
-        ]
-    parts += ["<h2>Finer causes</h2>"]
-    parts += [_table(["class", "cause", "packages"], [[c["failure"], c["cause"], c["n"]] for c in made["causes"]])]
-    parts += ["<h2>Evidence</h2>"]
-    for failure, examples in made["examples"].items():
-        parts.append(f"<h3>{_text(failure.replace('_', ' '))}</h3>")
-        parts += [
-            f"<b>{_text(e['server_id'])}</b> {_text(e['cause'])}<pre>{_text(e['evidence'])}</pre>" for e in examples
-        ]
-    return "\n".join(parts) + "</html>\n"
-
-
-def _bars(values: Sequence[tuple[str, int]], *, kind: str = "bar", of: int = 0) -> str:
-    """Horizontal bars with their numbers, as SVG."""
-    if not values:
-        return "<p>None.</p>"
-    most = max(value for _, value in values) or 1
-    rows = []
-    for number, (label, value) in enumerate(values):
-        y, width = number * 24, 460 * value / most
-        share = f" ({value / of:.0%})" if of else ""
-        rows.append(
-            f"<text x=165 y={y + 16} text-anchor=end>{_text(label)}</text>"
-            f"<rect class={kind} x=175 y={y + 4} width={max(width, 1):.1f} height=16 rx=2 />"
-            f"<text class=n x={185 + width:.1f} y={y + 16}>{value:,}{share}</text>"
-        )
-    described = _text(", ".join(f"{label} {value}" for label, value in values))
-    return f"<svg viewBox='0 0 740 {len(values) * 24 + 4}' role=img aria-label='{described}'>{''.join(rows)}</svg>"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    head = "".join(f"<th>{_text(h)}</th>" for h in header)
-    body = "".join("<tr>" + "".join(f"<td>{_cell(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f"<div class=wide><table><tr>{head}</tr>{body}</table></div>"
-
-
-def _cell(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int | float) else _text(value)
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
-
-
-def _text(value: Any) -> str:
-    """Foreign text, harmless in a page."""
-    return html.escape(str(value if value is not None else ""), quote=True)

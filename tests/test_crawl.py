@@ -645,7 +645,7 @@ async def test_the_report_counts_and_shows_foreign_text_harmlessly(crawl: Crawl,
     write_report(crawl.state, tmp_path / "out")
     page = (tmp_path / "out" / "crawl.html").read_text()
     assert "&lt;b&gt;evidence" in page and "<b>evidence" not in page
-    assert page.count("<svg") == 2 and "http" not in page, "the page loads nothing"
+    assert page.count("<svg") > 2 and "http" not in page, "the page loads nothing"
     assert json.loads((tmp_path / "out" / "crawl.json").read_text())["servers"] == 1
 
 

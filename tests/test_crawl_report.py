@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from toolscout.crawler.charts import percent
 from toolscout.crawler.deploy import Outcome, Start
 from toolscout.crawler.export import entities, into_catalogue
+from toolscout.crawler.failures import Failure, Verdict
 from toolscout.crawler.install.base import Entry, Installed, Metadata
 from toolscout.crawler.listing import Listing
+from toolscout.crawler.report import report, write_report
 from toolscout.crawler.sources import names as listed
 from toolscout.crawler.sources.base import Batch
 from toolscout.crawler.standing import first_of
@@ -153,3 +156,57 @@ def test_facts_are_in_one_form_on_the_way_out(tmp_path: Path) -> None:
         deployed(state, "a-mcp", state.begin_run(1, "none"), "MIT License", "git@github.com:a/b.git")
         [(kept, _)] = entities(state)
         assert (kept.license, kept.homepage) == ("MIT", "https://github.com/a/b")
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def failed(state: State, package: str, run: int, evidence: str) -> None:
+    """List a package and store that it crashed."""
+    state.begin_listing("npm", since=None, fresh=False)
+    state.put_batch("npm", Batch([listed.found("npm", package)], None))
+    state.end_listing("npm", complete=False)
+    for todo in state.todo():
+        verdict = Verdict(Failure.CRASHED, "status_1", evidence)
+        metadata = Metadata(package, "1.0.0")
+        state.put_outcome(todo, Outcome(verdict=verdict, installed=Installed(Path("/x"), metadata)), run)
+
+
+def test_the_report_counts_and_shows(tmp_path: Path) -> None:
+    with State(tmp_path) as state:
+        run = state.begin_run(2, "bubblewrap")
+        deployed(state, "@openbnb/mcp-server-airbnb", run, "MIT License")
+        deployed(state, "@borski/mcp-server-airbnb", run)
+        for number in range(198):
+            failed(state, f"broken-{number:03d}", run, "Error at /srv/crawl/installs/2/node_modules/x/y.js <script>")
+        state.tick_run(run, 3600.0)
+        state.put_batch("npm", Batch([listed.found("npm", "later-mcp")], None, problems=("entry 7: no name <b>",)))
+        made = write_report(state, tmp_path / "out", ["npm/@borski/mcp-server-airbnb"])
+        again = report(state)
+    assert (made["servers"], made["entities"], made["new_servers"], made["known"]) == (2, 1, 0, 1)
+    assert again["new_servers"] is None and again["known"] is None
+    assert made["waiting"] == {"npm": 1} and made["licences"] == {"MIT": 1}
+    [one] = made["runs"]
+    assert (one["tried"], one["with_tools"], one["rate"], one["workers"]) == (200, 2, 2.0, 2)
+    assert made["timeline"][-1]["with_tools"] == 2 and made["timeline"][-1]["tried"] == 200
+    assert sum(n for _, n in made["registries"]["npm"]["histograms"]["seconds"]) == 200
+    assert made["findings"]["tools"] == 1 and made["traits"]["legacy"] == 2
+    drawn = [e["server_id"] for e in made["examples"]["crashed"]]
+    assert drawn != [f"npm/broken-{n:03d}" for n in range(5)], "a sample, not the first of the alphabet"
+    assert made["examples"]["crashed"][0]["evidence"] == "Error at <installation>/node_modules/x/y.js <script>"
+    page = (tmp_path / "out" / "crawl.html").read_text()
+    assert "<script>" not in page and "no name <b>" not in page and "/srv/crawl" not in page
+    for said in ("1.0 %", "of 200 npm packages gave tools", "new against 1 known", "entry 7"):
+        assert said in page
+    assert "hours since the first deployment" in page and "seconds, installing included" in page
+
+
+def test_small_shares_never_read_as_nothing() -> None:
+    assert [percent(n, 10_000) for n in (0, 1, 50, 500, 5000)] == ["0 %", "under 0.1 %", "0.5 %", "5.0 %", "50 %"]
+    assert percent(1, 0) == "0 %"
+
+
+def test_an_empty_crawl_has_a_report(tmp_path: Path) -> None:
+    with State(tmp_path) as state:
+        made = write_report(state, tmp_path / "out")
+    assert made["servers"] == 0 and "Nothing was listed." in (tmp_path / "out" / "crawl.html").read_text()

@@ -423,8 +423,8 @@ def _outputs(
         from toolscout.records import Server
 
         ids = [server.server_id for path in known for server in read_records(path, Server)]
-        full = write_report(crawling.state, report, ids)
-        made["report"] = {k: full[k] for k in ("servers", "entities", "copies", "new_servers", "tools")}
+        full = write_report(crawling.state, report, ids, facts)
+        made["report"] = {k: full[k] for k in ("servers", "entities", "copies", "new_servers", "known", "tools")}
         made["report"]["folder"] = str(report)
     if catalog:
         from toolscout.crawler.export import into_catalogue
@@ -458,7 +458,9 @@ def _tell(listed: list[ListingReport], done: Progress | None, result: dict[str, 
             part = result[name]
             say(f"{name}: {part['servers']:,} servers, {part['tools']:,} tools, {part['merged']:,} copies merged")
     if "report" in result:
-        say(f"report: {result['report']['folder']}/crawl.html")
+        made = result["report"]
+        new = f", {made['new_servers']:,} of {made['entities']:,} servers new" if made["known"] else ""
+        say(f"report: {made['folder']}/crawl.html{new}")
     if "catalog" in result:
         note("The search is brought up to date with: toolscout index build")
 
