@@ -283,6 +283,14 @@ def test_a_catalogue_server_is_added_with_values_for_its_placeholders(home: Path
         kept = catalogue.get_server("x/y")
     assert kept is not None and kept.license == "MIT" and kept.install.args[-1] == "--local-timezone=<timezone>"
 
+    # Taken out again it is what it was, and can be added with another value.
+    assert execute(["remove", "x/y", "--yes", "--json"]) == 0
+    assert data(capsys) == {"removed": ["x/y"], "tools": 0, "kept": ["x/y"]}
+    assert execute(["find", "convert a time between timezones", "--json"]) == 0
+    first = data(capsys)["tools"][0]
+    assert (first["tool_id"], first["state"]) == ("x/y/convert_time", "needs_install")
+    assert execute(["add", "x/y", "--yes", "--json", "--arg", "Europe/Oslo"]) == 0
+
 
 def test_an_entry_is_recognised_by_what_it_runs() -> None:
     record = server("none", command="srv", args=["--dir", "<directory>"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from toolscout.commands.listing import list_tools_of, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table, with_engine
 from toolscout.errors import BadInput, NotFound, StorageError
+from toolscout.records import ServerState
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
@@ -183,7 +183,10 @@ def remove(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove servers: their configuration, and their tools from search."""
+    """Remove servers: their configuration, and their tools from search.
+
+    What the catalogue knew before (from a crawl, say) it knows again: as a server that is not installed.
+    """
     from toolscout.server.config import ServersFile
 
     settings = load_settings()
@@ -196,18 +199,28 @@ def remove(
     for name in names:
         servers.remove(name)
 
+    kept: list[str] = []
+
     async def forget(engine: Engine) -> int:
         gone = 0
         for name in names:
-            with contextlib.suppress(NotFound):  # its tools were never listed
+            server = engine.catalogue.get_server(name)
+            if server is not None and server.sources:
+                wants = any(variable.required for variable in server.install.env)
+                state = ServerState.NEEDS_KEY if wants else ServerState.NEEDS_INSTALL
+                engine.catalogue.put_server(server.model_copy(update={"state": state}))
+                kept.append(name)
+            elif server is not None:  # else its tools were never listed
                 gone += engine.catalogue.remove_server(name)
         await engine.reindex()
         return gone
 
     tools = with_engine(forget) if settings.index_dir.exists() or settings.database else 0
     if as_json:
-        emit({"removed": names, "tools": tools})
+        emit({"removed": names, "tools": tools} | ({"kept": kept} if kept else {}))
     else:
+        for name in kept:
+            note(f"{name} stays in the catalogue, not installed; its tools can still be found")
         say(f"Removed {', '.join(names)} ({tools} tools).")
 
 
