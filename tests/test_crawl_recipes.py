@@ -85,7 +85,7 @@ async def test_no_secret_of_a_configuration_is_stored_or_given_to_a_server(
         made = deployer(work, SANDBOXES[0]())
         with Crawl(tmp_path / f"w{number}") as crawl:
             async with Fetcher() as fetcher:
-                await crawl.list_sources([ClientSource([Configured("a", config)])], fetcher)
+                await crawl.list_sources([ClientSource([Configured("a", config, "/home/alice/team.json")])], fetcher)
             listed = crawl.state.rows("SELECT record, args FROM entry")[0]
             if isinstance(shown, str):
                 assert f'"url":"{shown}"' in listed["record"].replace('": ', '":')

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolscout.crawler.arguments import recordable, recordable_url
+from toolscout.crawler.arguments import recordable, recordable_url, token_like
 from toolscout.records import EnvVar, Install, JsonObject, Transport
 
 CONTAINERS = ("mcpServers", "mcp_servers", "servers", "context_servers")
@@ -263,7 +263,7 @@ def _after_flags(
     bare = _versioned(registry, package)[0]
     if not pattern.fullmatch(bare) or _PLACEHOLDER.search(bare) or bare.startswith("."):
         return "none", "", words[at + 1 :], ""
-    entry_point = words[at] if named and at < len(words) else ""
+    entry_point = words[at] if named and at < len(words) and not token_like(words[at]) else ""
     return registry, package, words[at + 1 :], entry_point
 
 

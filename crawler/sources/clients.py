@@ -52,7 +52,9 @@ class ClientSource(Source):
 
 def _found(entry: Configured) -> Found:
     config = entry.config
-    place = Place(marketplace="clients", id=f"{entry.place}/{entry.name}")
+    # Of a file its name: its folders are somebody's.
+    file = re.split(r"[\\/]", entry.place)[-1]
+    place = Place(marketplace="clients", id=f"{file}/{entry.name}")
     if config.get("url"):
         url, _ = recordable_url(str(config["url"]))
         headers = config.get("headers")
