@@ -142,6 +142,9 @@ class Crawl:
                         report.gone = self.state.end_listing(key, complete=source.lists_all())
             except FetchError as error:
                 report.error = error.sentence()
+            finally:
+                if costs is not None:  # those of a batch that the site's failure cut short, too
+                    self.state.put_costs(costs.take())
         return reports
 
     async def deploy(self, place: Place, options: DeployOptions | None = None, tell: Tell | None = None) -> Progress:

@@ -5,20 +5,30 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
 
 import httpx
 import pytest
+from agent_endpoint import Endpoint, picks
 from crawl_work import SANDBOXES, needs_sandbox
-from marketplace_sites.chromium import browser
+from marketplace_sites.base import Listed, npx
+from marketplace_sites.chromium import browser, settings
+from marketplace_sites.crawling import Pages, crawl, found
+from marketplace_sites.pages import McpSoSite
 
+from toolscout.crawler.agent.costs import Costs, Spent
+from toolscout.crawler.crawl import Crawl
 from toolscout.crawler.fetch import Fetcher, FetchError
 from toolscout.crawler.limits import MIB, Limits
 from toolscout.crawler.memory import used
 from toolscout.crawler.process import descendants, start
 from toolscout.crawler.reach import Reach, by_lookup, by_name
 from toolscout.crawler.sandbox import Job, Sandbox
+from toolscout.crawler.sources.base import Batch, Source
+from toolscout.crawler.sources.marketplaces import marketplace
 
 # --- redirects -------------------------------------------------------------------------------------------------------
 
@@ -248,3 +258,46 @@ def test_watching_is_cheap() -> None:
     for _ in range(20):
         used(pids, 1 << 40)
     assert (time.perf_counter() - began) / 20 < 0.02 * len(pids)
+
+
+# --- costs -----------------------------------------------------------------------------------------------------------
+
+
+@browser
+@pytest.mark.parametrize("choice", [r"/server/", r"/tag/"], ids=["right", "wrong"])
+async def test_every_token_is_booked(choice: str) -> None:
+    costs = Costs(price_out=1.0)
+    entries = [Listed(f"Server {n}", "Does things.", npx(f"@acme/server-{n}")) for n in range(3)]
+    site = McpSoSite(entries)
+    site.per_page = 2
+    with site, Endpoint(picks(choice, r'"Next"')) as endpoint:
+        chosen = settings(site, "mcpso", queries=[""], model_url=endpoint.url, model_timeout=60)
+        got = await crawl(marketplace("mcpso", chosen, costs), Pages())
+        assert len(found(got)) == 3
+        assert sum(row.completion_tokens for row in costs.servers) == pytest.approx(7 * len(endpoint.questions))
+        assert {row.server_id for row in costs.servers} > {""}, "the end of the list is on no server's account"
+
+
+class _Failing(Source):
+    """A source whose site fails after it has booked something."""
+
+    name: ClassVar[str] = "failing"
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+
+    async def batches(
+        self, fetcher: Fetcher, *, since: str | None = None, cursor: str | None = None
+    ) -> AsyncIterator[Batch]:
+        spent = Spent(completion_tokens=5, requests=1)
+        self.costs.record("failing", "https://a.example/1", "", own=(1.0, spent), shared=(0.0, Spent()), share=0)
+        raise FetchError("https://a.example/2 does not answer.")
+        yield Batch([], None)
+
+
+async def test_what_a_failing_site_cost_is_kept(tmp_path: Path) -> None:
+    costs = Costs()
+    with Crawl(tmp_path) as crawling:
+        async with Fetcher() as fetcher:
+            [report] = await crawling.list_sources([_Failing(costs)], fetcher, costs=costs)
+        assert report.error and [row.completion_tokens for row in crawling.state.costs()] == [5]

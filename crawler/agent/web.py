@@ -66,6 +66,8 @@ class WebAgent:
         self._costs = costs
         self._tabs: dict[str, Tab] = {}
         self._list_cost: tuple[float, Spent] = (0.0, Spent())
+        self._shared_out = True
+        """Whether entries have taken their shares of the list page's cost."""
         self._view: View | None = None
         self._proven = False
 
@@ -94,10 +96,15 @@ class WebAgent:
             seen.update(e.url for e in entries)
             if done >= steps:
                 self._list_cost = (time.monotonic() - began, self._decider.spent.take())
+                self._shared_out = False
                 yield Sheet(new, url, done)
+                if not self._shared_out:
+                    self._book(url, *self._list_cost)
+                self._shared_out = True
                 began = time.monotonic()
             moved = await self._advance(tab, root, seen, visited)
             if moved is None:
+                self._book(url, time.monotonic() - began, self._decider.spent.take())
                 return
             root, control = moved
             if control is not None and control.url:
@@ -110,8 +117,12 @@ class WebAgent:
         ones of the kind did lead somewhere: then these are broken, not mistaken."""
         if self._view is None or self._proven or not self._decider.doubt():
             return []
-        known = {link.url for link in tried}
-        return [e for e in await self._decider.entries(self._view) if e.url not in known]
+        known, began = {link.url for link in tried}, time.monotonic()
+        other = [e for e in await self._decider.entries(self._view) if e.url not in known]
+        # The page's own cost is on those tried first; what comes now is for the others.
+        self._list_cost = (time.monotonic() - began, self._decider.spent.take())
+        self._shared_out = False
+        return other
 
     async def entry(self, link: Link, share: float = 1.0) -> Entry:
         """Read one entry's page. ``share`` is its part of the list page's cost.
@@ -121,7 +132,7 @@ class WebAgent:
             Unreadable: it says nothing that could be installed or called.
         """
         began = time.monotonic()
-        self._decider.spent.take()
+        self._shared_out = True
         server = ""
         try:
             entry = await self._tools(link) if self._site.lists_tools else await self._configuration(link)
@@ -138,6 +149,11 @@ class WebAgent:
                 shared=self._list_cost,
                 share=share,
             )
+
+    def _book(self, url: str, seconds: float, spent: Spent) -> None:
+        """What a model's look at a list page cost that no entry has a share of: its end, or a page with nothing new."""
+        if spent.requests:
+            self._costs.record(self._site.name, url, "", own=(seconds, spent), shared=(0.0, Spent()), share=0.0)
 
     async def _tab(self, purpose: str) -> Tab:
         if purpose not in self._tabs:
