@@ -170,12 +170,14 @@ class DeployOptions:
         minutes: stop after so long; 0: no limit.
         retry: failure classes that are tried again.
         sources: deploy only what one of these listings (`Source.key`) has; None: all that waits.
+        named: servers that are tried again whatever became of them, unless they gave tools.
     """
 
     limit: int = 0
     minutes: float = 0.0
     retry: Collection[str] = ()
     sources: Collection[str] | None = None
+    named: Collection[str] = ()
 
 
 class _Run:
@@ -192,7 +194,9 @@ class _Run:
     async def go(self) -> Progress:
         options = self._options
         async with self._place as place:
-            todo = self._state.todo(retry=options.retry, registries=place.registries, sources=options.sources)
+            todo = self._state.todo(
+                retry=options.retry, registries=place.registries, sources=options.sources, named=options.named
+            )
             self._waiting.extend(todo[: options.limit] if options.limit else todo)
             self._progress.total = len(self._waiting)
             number = self._state.begin_run(place.size, place.sandbox)

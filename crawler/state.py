@@ -17,6 +17,8 @@ from typing import Any
 from toolscout.crawler import mentions
 from toolscout.crawler.agent.costs import ServerCost
 from toolscout.crawler.deploy import Outcome
+from toolscout.crawler.failures import Failure
+from toolscout.crawler.failures import Verdict as Failed
 from toolscout.crawler.fetch import Page
 from toolscout.crawler.records import now, server_record, tool_records
 from toolscout.crawler.sources.base import Batch, Found, Verdict
@@ -172,6 +174,15 @@ class State:
             with self._transaction():
                 self._db.executemany("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [astuple(c) for c in costs])
 
+    def failures(self, servers: Collection[str]) -> dict[str, Failed]:
+        """Why servers, of those asked about, gave no tools at their last deployment."""
+        found = {}
+        for server_id in servers:
+            row = self._db.execute("SELECT * FROM result WHERE server_id = ?", (server_id,)).fetchone()
+            if row is not None and row["failure"] is not None:
+                found[server_id] = Failed(Failure(row["failure"]), row["cause"] or "", row["evidence"] or "")
+        return found
+
     def costs(self) -> list[ServerCost]:
         """What was stored of them, of all runs."""
         return [ServerCost(**row) for row in self.rows("SELECT * FROM cost ORDER BY rowid")]
@@ -235,6 +246,7 @@ class State:
         retry: Collection[str] = (),
         registries: Collection[str] | None = None,
         sources: Collection[str] | None = None,
+        named: Collection[str] = (),
     ) -> list[Todo]:
         """What is to be deployed: what never was, and what one of its listings says has changed since.
 
@@ -244,14 +256,15 @@ class State:
             retry: failure classes that are tried again.
             registries: only packages of these.
             sources: only what one of these listings (`Source.key`) has.
+            named: servers that are tried again whatever became of them, unless they gave tools.
         """
         marks = ",".join("?" * len(retry))
         rows = self._db.execute(
             "SELECT e.* FROM entry e LEFT JOIN result r USING (server_id) WHERE e.gone IS NULL AND NOT e.stated "
             "AND e.package IS NOT NULL AND e.verdict IN ('server', 'unknown') AND (r.server_id IS NULL "
-            f"OR {mentions.CHANGED} OR (NOT r.ok AND r.failure IN ({marks}))) "
-            "ORDER BY e.server_id",
-            tuple(retry),
+            f"OR {mentions.CHANGED} OR (NOT r.ok AND (r.failure IN ({marks}) "
+            "OR e.server_id IN (SELECT value FROM json_each(?))))) ORDER BY e.server_id",
+            (*retry, json.dumps(list(named))),
         ).fetchall()
         listed = None
         if sources is not None:

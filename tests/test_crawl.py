@@ -893,6 +893,9 @@ def work() -> Iterator[Path]:
         (["--source", "x", "--no-deploy"], "no source"),
         (["--source", "registry", "--no-deploy"], "registry's address"),
         (["--names", "npm=/nonexistent", "--no-deploy"], "no file"),
+        (["--known", "/nonexistent"], "no file /nonexistent"),
+        (["--export", "/proc/x"], "folder /proc/x cannot be made"),
+        (["--report", "/proc/x"], "folder /proc/x cannot be made"),
         (["--names", "npm=/dev/null", "--no-deploy"], "/dev/null is no regular file"),
         (["--since", "yesterday", "--no-deploy"], "'yesterday' is no date"),
         (["--since", "last", "--no-deploy"], "Nothing was listed here before"),
@@ -903,7 +906,7 @@ def work() -> Iterator[Path]:
 )
 def test_bad_input_is_one_sentence(home: Path, tmp_path: Path, options: list[str], said: str) -> None:
     done = run_cli("crawl", "--work", str(tmp_path / "w"), *options, env={"TOOLSCOUT_HOME": str(home)})
-    assert done.returncode in (2, 3)
+    assert done.returncode in (2, 3, 8)
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
@@ -1052,3 +1055,21 @@ def test_a_crawl_ends_in_the_catalogue_and_is_found(packages: PackageServer, wor
 )
 def test_the_subcommand_that_serves(usage: str, word: str) -> None:
     assert subcommand(usage) == word
+
+
+@needs_sandbox
+@needs_node
+def test_a_named_package_that_fails_says_why_and_is_tried_again(
+    packages: PackageServer, work: Path, home: Path
+) -> None:
+    env = {**packages.environment(), "TOOLSCOUT_HOME": str(home)}
+    packages.publish_npm(PACKAGES / "npm" / "weather-mcp", name="climate-mcp", version="1.0.0")
+    line = ["crawl", "--work", str(work), "--package"]
+    wrong = run_cli(*line, "npm:climate-mcp@99.9.9", env=env)
+    assert wrong.returncode == 5
+    assert "npm/climate-mcp gave no tools: install (not_there)" in wrong.stderr and "Traceback" not in wrong.stderr
+    right = run_cli(*line, "npm:climate-mcp", "--json", env=env)
+    assert right.returncode == 0, right.stderr
+    assert json.loads(right.stdout)["deployed"]["ok"] == 1
+    again = run_cli(*line, "npm:climate-mcp", env=env)
+    assert again.returncode == 0 and "Nothing waited" in again.stderr + again.stdout

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from toolscout.commands.output import AsJson, emit, note, progress, say
-from toolscout.errors import BadInput, NotFound
+from toolscout.errors import BadInput, NotFound, StorageError
 
 if TYPE_CHECKING:
     from toolscout.crawler.agent.costs import Costs
@@ -181,6 +181,9 @@ def crawl(
         named = _named(package or [], packages or [])
         wanted = _Wanted(source or [], names or [], named, pattern, details, registry_url, config or [])
         wanted.again = bool(since) and not wanted.sources and not named
+        if not packages:  # of a crawl that is made again, what failed has failed
+            options = replace(options, named=[package.server_id for package in named])
+        _check_outputs(export, report, known or [])
         listed, done = asyncio.run(_until_sigterm(_work(kit, wanted, options, since, fresh, deploy)))
         result: dict[str, Any] = {"work": str(folder), "listed": [vars(r) for r in listed]}
         if done is not None:
@@ -189,13 +192,18 @@ def crawl(
             from toolscout.crawler.coordinates import compare
 
             result["again"] = vars(compare(crawling.state, named))
+        failures = crawling.state.failures(options.named) if done is not None else {}
+        if failures:
+            result["failed"] = {k: {"failure": v.failure, "cause": v.cause} for k, v in failures.items()}
         result |= _outputs(crawling, export, report, known or [], catalog, asking if enrich else None)
     if as_json:
         emit(result)
-        return
-    _tell(listed, done, result)
-    failed = [r for r in listed if r.error]
-    if failed:
+    else:
+        _tell(listed, done, result)
+        for server_id, verdict in failures.items():
+            said = verdict.evidence.strip().splitlines()
+            note(f"{server_id} gave no tools: {verdict.failure} ({verdict.cause}). {said[-1][:200] if said else ''}")
+    if failures or any(r.error for r in listed):
         raise typer.Exit(5)
 
 
@@ -402,6 +410,19 @@ def _configured(files: list[Path]) -> list[Any]:
     return [Configured(e.name, e.config, e.source) for e in reading.entries if e.config and e.problem is None]
 
 
+def _check_outputs(export: Path | None, report: Path | None, known: list[Path]) -> None:
+    """Refuse before a crawl of hours what would be refused after it. Raises StorageError, NotFound."""
+    for folder in (export, report):
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"The folder {folder} cannot be made: {error.strerror}.", "Name another one.") from None
+    for path in known:
+        if not path.is_file():
+            raise NotFound(f"There is no file {path}.", "--known takes files of servers (JSONL).")
+
+
 def _outputs(
     crawling: Crawl, export: Path | None, report: Path | None, known: list[Path], catalog: bool, asking: Asking | None
 ) -> dict[str, Any]:
@@ -442,7 +463,9 @@ def _tell(listed: list[ListingReport], done: Progress | None, result: dict[str, 
         say(f"{r.source}: {r.listed:,} listed, {r.new:,} new{gone}")
         if r.error:
             note(f"{r.source} stopped early: {r.error} The same command goes on from there.")
-    if done is not None:
+    if done is not None and not done.total:
+        say("Nothing waited to be deployed.")
+    elif done is not None:
         share = f" ({done.ok / done.done:.0%})" if done.done else ""
         say(f"{done.done:,} deployed, {done.ok:,} with tools{share}, {done.tools:,} tools, {done.rate:,.0f} an hour")
     if "again" in result:
