@@ -58,10 +58,14 @@ _RUNTIME = re.compile(
     r"[^\n/]{0,30}\d|UNSUPPORTED_NODE|Bun is not defined|"
     r"Cannot find package 'bun:|Received protocol 'bun:|bun:sqlite|node:sqlite|Deno is not defined|"
     r"ERR_UNKNOWN_BUILTIN_MODULE|Unknown file extension \"\.[mc]?tsx?\"|"
-    r"env: ['‘]?(?:bun|deno|uv|uvx|python)['’]?: No such file|spawn (?:bun|deno|uv|uvx|docker|java|go) ENOENT",
+    r"env: ['‘]?(?:bun|deno|uv|uvx|python)['’]?: No such file|spawn (?:bun|deno|uv|uvx|docker|java|go|python3?) ENOENT|"
+    r"\b(?:bun|deno|uvx?|python3?|java)(?::| is) not (?:found|installed)|"
+    r"Node(?:\.js)? v?\d+\+? (?:or (?:newer|later|higher) )?"
+    r"is (?:required|not supported)|Promise\.withResolvers is not a function|Unexpected token 'with'",
     re.I,
 )
 _NETWORK = re.compile(
+    r"connect ENOENT /\S+\.sock|Cannot connect to the Docker daemon|"
     r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ENETUNREACH|getaddrinfo|Name or service not known|"
     r"Temporary failure in name resolution|Network is unreachable|fetch failed|ConnectError|ConnectionError|"
     r"Connection refused|MaxRetryError|URLError|NewConnectionError|APIConnectionError|ServerSelectionTimeout",
@@ -106,7 +110,11 @@ _BROKEN_CALL = re.compile(r"^[ \t|]*(?:\w+\.)*(?:AttributeError|TypeError|NameEr
 """How Python ends where a dependency has become another."""
 _PROMPT = re.compile(r"\(y/n\)|\[y/n\]|\? .*[›»:]|select an? |Would you like|press (?:enter|any key)|wizard", re.I)
 _OTHER_PROGRAM = re.compile(r"Commands:|subcommand|--help\b|--version\b", re.I)
-_DOWNLOAD = re.compile(r"download(?:ing|ed)?\b[^\n]{0,80}(?:fail|error|binary|model|browser|release)|huggingface", re.I)
+_DOWNLOAD = re.compile(
+    r"download(?:ing|ed)?\b[^\n]{0,80}(?:fail|error|binary|model|browser|release)|huggingface|"
+    r"couldn't connect to '[^']*' to load the files|LocalEntryNotFoundError",
+    re.I,
+)
 
 
 def classify(stderr: str, noise: str, returncode: int | None, broken: str | None) -> Verdict:
