@@ -191,7 +191,6 @@ def _scripts(site: Path, tops: Sequence[str]) -> list[str]:
     return found
 
 
-@cache
 def pip_options() -> tuple[str, ...]:
     """The indexes of the user's pip configuration as uv's options; none where uv has settings of its own."""
     if any(os.environ.get(n) for n in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")):
