@@ -10,11 +10,13 @@ import json
 import tarfile
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
 
 PACKAGES = Path(__file__).parent / "crawl_packages"
 Answer = tuple[int, str, bytes]
@@ -201,3 +203,18 @@ def _wheel(folder: Path, name: str, about: dict[str, Any]) -> bytes:
         for path, text in files.items():
             archive.writestr(zipfile.ZipInfo(path, (2026, 1, 1, 0, 0, 0)), text)
     return packed.getvalue()
+
+
+_USERS_OWN = ("UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_FIND_LINKS")
+
+
+def served(**variables: str) -> Iterator[PackageServer]:
+    """A package server that this process's package clients ask, and no other; with further variables set."""
+    server = PackageServer()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _USERS_OWN:
+            patch.delenv(name, raising=False)
+        for name, value in {**server.environment(), **variables}.items():
+            patch.setenv(name, value)
+        yield server
+    server.close()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from crawl_registry import PACKAGES, PackageServer
+from crawl_registry import PACKAGES, PackageServer, served
 from crawl_work import LIMITS, SANDBOXES, deployer, needs_node, needs_sandbox, processes_with, work_folder
 
 from toolscout.crawler.deploy import Outcome
@@ -29,15 +29,7 @@ pytestmark = needs_sandbox
 
 @pytest.fixture(scope="module")
 def packages() -> Iterator[PackageServer]:
-    server = PackageServer()
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_FIND_LINKS"):
-            patch.delenv(name, raising=False)
-        for name, value in server.environment().items():
-            patch.setenv(name, value)
-        patch.setenv("SECRET_OF_THE_CALLER", "never to be seen")
-        yield server
-    server.close()
+    yield from served(SECRET_OF_THE_CALLER="never to be seen")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crawl_registry import PACKAGES, PackageServer
+from crawl_registry import PACKAGES, PackageServer, served
 from crawl_work import SANDBOXES, deployer, needs_node, needs_sandbox, work_folder
 
 from toolscout.crawler.agent.configuration import read_entry
@@ -33,14 +33,7 @@ from toolscout.server.launch import catalogue_launch
 
 @pytest.fixture(scope="module")
 def packages() -> Iterator[PackageServer]:
-    server = PackageServer()
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_FIND_LINKS"):
-            patch.delenv(name, raising=False)
-        for name, value in server.environment().items():
-            patch.setenv(name, value)
-        yield server
-    server.close()
+    yield from served()
 
 
 @pytest.fixture(scope="module")

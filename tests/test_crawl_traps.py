@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from crawl_registry import PACKAGES, PackageServer
+from crawl_registry import PACKAGES, PackageServer, served
 from crawl_work import LIMITS, SANDBOXES, needs_node, needs_sandbox, run_cli, work_folder
 from test_crawl_deploy import deploy, names
 
@@ -31,14 +31,7 @@ pytestmark = needs_sandbox
 
 @pytest.fixture(scope="module")
 def packages() -> Iterator[PackageServer]:
-    server = PackageServer()
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_FIND_LINKS"):
-            patch.delenv(name, raising=False)
-        for name, value in server.environment().items():
-            patch.setenv(name, value)
-        yield server
-    server.close()
+    yield from served()
 
 
 @pytest.fixture(scope="module")
