@@ -7,6 +7,7 @@ that serves its request: rows are put into batches by what their requests are se
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +33,9 @@ class TrainingRow(Record):
 
 @dataclass(frozen=True)
 class RowOptions:
-    """How pairs become rows. ``views`` maps a view to its share; ``augment`` is the share of requests changed."""
+    """How pairs become rows. ``views`` maps a view to its share; ``augment`` is the share of requests changed;
+    ``together`` requests for tools of one server share a batch, so that each has the others' tools as negatives
+    (batches by topic: Hofstätter et al., arXiv 2104.06967)."""
 
     negatives: int = 1
     sources: tuple[str, ...] = ("siblings", "words", "dense")
@@ -41,6 +44,7 @@ class RowOptions:
     kinds: tuple[str, ...] = ("keywords", "lower", "typo")
     epochs: int = 1
     batch: int = 48
+    together: int = 1
     seed: int = 0
 
 
@@ -61,8 +65,21 @@ def build_rows(
     for epoch in range(options.epochs):
         draw = random.Random(f"{options.seed} {epoch}")
         drawn = [_row(pair, negatives, miner, options, draw) for pair, negatives in zip(pairs, found, strict=True)]
-        rows += in_batches(drawn, relevant, miner, options.batch, draw)
+        order = _side_by_side(drawn, options.together, miner.pool, draw)
+        rows += in_batches(order, relevant, miner, options.batch, draw)
     return rows
+
+
+def _side_by_side(rows: Sequence[TrainingRow], together: int, pool: Pool, draw: random.Random) -> list[TrainingRow]:
+    """The rows shuffled, in groups of at most ``together`` of one server."""
+    order = list(rows)
+    draw.shuffle(order)
+    by_server: dict[str, list[TrainingRow]] = defaultdict(list)
+    for i, row in enumerate(order):
+        by_server[pool.tools[row.gold].server_id if row.gold in pool.tools else f"{NOTHING} {i}"].append(row)
+    groups = [some[i : i + together] for some in by_server.values() for i in range(0, len(some), together)]
+    draw.shuffle(groups)
+    return [row for group in groups for row in group]
 
 
 def _row(
@@ -102,12 +119,12 @@ def in_batches(
     size: int,
     draw: random.Random,
 ) -> list[TrainingRow]:
-    """The rows shuffled, such that in no run of ``size`` a request meets a document that serves it as another's.
+    """The rows about in this order, such that in no run of ``size`` a request meets a document that serves it as
+    another's.
 
     A row that fits nowhere is left out and another one shown twice instead; in data too small for that it stays.
     """
     order = list(rows)
-    draw.shuffle(order)
     waiting, placed = order, list[TrainingRow]()
     for _ in range(len(rows) // size):
         batch = _Batch(miner, relevant)

@@ -309,6 +309,24 @@ def test_no_batch_shows_an_answer_as_a_negative(pool: Pool) -> None:
     assert all(len(set(row.negatives)) == 2 and row.gold not in row.negatives for row in rows)
 
 
+def test_requests_for_tools_of_one_server_share_batches_where_asked(pool: Pool) -> None:
+    calls = [
+        c for i in range(3) for c in (call(f"{r.id} {i}", f"{r.query} {i}", r.gold[0].tool_id) for r in requests())
+    ]
+
+    def neighbours(together: int) -> float:
+        rows = rows_of(pool, calls, epochs=2, together=together)
+        assert conflicts(rows, 8, pool, {}) == 0
+        servers = [TOOLS[row.gold].server_id for row in rows]
+        batches = [servers[i : i + 8] for i in range(0, len(servers), 8)]
+        return sum(len(batch) - len(set(batch)) for batch in batches) / len(batches)
+
+    assert neighbours(4) > 1.5 * neighbours(1)
+    rows = rows_of(pool, calls, together=4)
+    assert rows == rows_of(pool, calls, together=4)
+    assert len({row.pair for row in rows}) > 0.8 * len(calls)
+
+
 def test_server_views_show_other_servers_as_negatives(pool: Pool) -> None:
     rows = rows_of(pool, requests(), views={"server": 1.0})
     for row in rows:
@@ -601,3 +619,20 @@ def test_a_base_that_is_only_to_be_had_as_onnx_becomes_trainable(tmp_path: Path)
     assert np.allclose(left, right, atol=1e-5)
     with pytest.raises(NotFound, match=r"no model\.onnx"):
         import_onnx(tmp_path, tmp_path / "other")
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore")
+def test_an_exported_encoder_becomes_trainable_again(tmp_path: Path) -> None:
+    from toolscout.finetune.export_encoder import export
+    from toolscout.finetune.import_encoder import import_encoder
+
+    base, shipped = make_base(tmp_path), tmp_path / "shipped"
+    export(base, shipped, name="small", source="the test", licence_file=ROOT / "LICENSE", max_tokens=64)
+    assert import_encoder(shipped, tmp_path / "again") > 0.98
+    texts = ["list files", "wind in Lisbon tomorrow", "東京の天気"]
+    left, right = (encode(load_model(folder, 64), texts) for folder in (base, tmp_path / "again"))
+    # Apart by the rounding to int8 alone.
+    assert np.einsum("ij,ij->i", left, right).min() > 0.995
+    with pytest.raises(NotFound, match="no encoder"):
+        import_encoder(tmp_path, tmp_path / "other")

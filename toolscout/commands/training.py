@@ -43,6 +43,7 @@ def encoder(
     epochs: Annotated[int, typer.Option(min=1, help="How often each pair is shown.")] = 3,
     steps: Annotated[int, typer.Option(min=0, help="Stop learning after so many steps.", show_default="all rows")] = 0,
     batch: Annotated[int, typer.Option(min=2, help="Pairs in a batch.")] = 48,
+    together: Annotated[int, typer.Option(min=1, help="Pairs of one server that share a batch.")] = 1,
     negatives: Annotated[int, typer.Option(min=1, max=16, help="Hard negatives of each pair.")] = 1,
     sources: Annotated[str, typer.Option(help="Where negatives come from, by commas.")] = "siblings,words,dense",
     views: Annotated[
@@ -84,6 +85,7 @@ def encoder(
     from toolscout.finetune.train_encoder import EncoderRunning, TrainFiles, TrainOptions, train_encoder
 
     rows = RowOptions(
+        together=together,
         negatives=negatives,
         sources=_names(sources),
         views=_shares(views),
