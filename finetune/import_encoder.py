@@ -34,8 +34,8 @@ _SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "s
 def import_encoder(folder: Path, out: Path) -> float:
     """Write the encoder as a sentence-transformers model; returns the mean cosine of its vectors and the export's.
 
-    Raises NotFound and StorageError for a folder that is no encoder (see ``index.asset``), BadInput for a graph that the
-    export did not write.
+    Raises NotFound and StorageError for a folder that is no encoder (see ``index.asset``), BadInput for a graph that
+    the export did not write.
     """
     import torch
     from sentence_transformers import SentenceTransformer
