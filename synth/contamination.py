@@ -1,10 +1,14 @@
-"""Contamination: what training shows of what testing asks: equal and nearly equal requests, tools under other names."""
+"""Contamination: what training shows of what testing asks.
+
+Equal and nearly equal requests, the same calls in other words, the same tools together in one plan, unseen tools under
+other names or among the candidates of a training row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from toolscout.records import Call, JsonObject, Tool
+from toolscout.records import Call, JsonObject, Tool, canonical_json
 from toolscout.synth.filters.duplicates import NearCopies, same_text
 from toolscout.synth.split import definition_marks
 
@@ -12,12 +16,17 @@ _SHOWN = 20
 
 
 def contamination(
-    train: Sequence[Call], test: Sequence[Call], tools: Mapping[str, Tool], near_from: float = 0.8
+    train: Sequence[Call],
+    test: Sequence[Call],
+    tools: Mapping[str, Tool],
+    near_from: float = 0.8,
+    places: Mapping[str, str] | None = None,
 ) -> tuple[JsonObject, set[str]]:
     """(report, ids of the training rows that ask what a test row asks, or nearly so).
 
     A test row counts as *seen under another name* when its split calls its tool unseen and training shows a tool of the
-    same definition. Ids in the report are pairs (test row, training row).
+    same definition. Of a row with several gold calls only the unseen tools count, by ``places`` (tool id -> place); all
+    of them where none is known to be unseen. Ids in the report are pairs (test row, training row).
     """
     exact: dict[str, list[str]] = {}
     for call in train:
@@ -38,18 +47,55 @@ def contamination(
     renamed = []
     for call in test:
         if (call.split or "").startswith("unseen"):
-            marks = _definitions((g.tool_id for g in call.gold), tools)
+            marks = _definitions(_unseen(call, places or {}), tools)
             if found := sorted(marks.keys() & shown.keys()):
                 renamed.append((call.id, shown[found[0]]))
     report = {
         "train": len(train),
         "test": len(test),
+        "test_of_several_steps": sum(len(call.gold) > 1 for call in test),
         "near_from": near_from,
         "same_request": _counted(same),
         "near_request": _counted(close),
+        "same_calls": _counted(_common(train, test, _calls)),
+        "same_tools_together": _counted(_common(train, test, _combination)),
         "unseen_tool_shown": _counted(renamed),
+        "unseen_tool_listed": _counted(_listed(train, places or {})),
     }
     return report, equal | {other for _, other, _ in close}
+
+
+def _unseen(call: Call, places: Mapping[str, str]) -> list[str]:
+    tools = [g.tool_id for g in call.gold]
+    return [t for t in tools if places.get(t, "").startswith("unseen")] or tools
+
+
+def _calls(call: Call) -> str | None:
+    """The gold calls with their arguments, whatever the words; None where they say too little to be a coincidence."""
+    if not any(g.arguments for g in call.gold):
+        return None
+    return canonical_json(sorted(canonical_json([g.tool_id, g.arguments]) for g in call.gold))
+
+
+def _combination(call: Call) -> str | None:
+    """The tools of a row with several gold calls."""
+    return canonical_json(sorted(g.tool_id for g in call.gold)) if len(call.gold) > 1 else None
+
+
+def _common(train: Sequence[Call], test: Sequence[Call], key: Callable[[Call], str | None]) -> list[tuple[object, ...]]:
+    """(test row, first training row) with the same key."""
+    first: dict[str, str] = {}
+    for call in train:
+        if (found := key(call)) is not None:
+            first.setdefault(found, call.id)
+    asked = ((call.id, key(call)) for call in test)
+    return [(name, first[found]) for name, found in asked if found is not None and found in first]
+
+
+def _listed(train: Sequence[Call], places: Mapping[str, str]) -> list[tuple[object, ...]]:
+    """(training row, unseen tool) where a row names one as equivalent or candidate: a trainer must pass it by."""
+    rows = ((call.id, t) for call in train for t in [*(call.relevant or ()), *(call.candidates or ())])
+    return list(dict.fromkeys((name, t) for name, t in rows if places.get(t, "").startswith("unseen")))
 
 
 def _definitions(tool_ids: Iterable[str], tools: Mapping[str, Tool]) -> dict[str, str]:

@@ -1,10 +1,12 @@
 """Splits by hash, so that a row never moves when the data grows (ratios of MCP-Flow, arXiv 2510.24284).
 
 Of thirteen servers one is unseen, of twelve tools of the seen servers one, of eleven requests for the seen tools one is
-for testing. A server's and a tool's place hang on its id alone (which names its marketplace: the ratios hold within
-each), a request's on its words. A file of tools that states a tool's split has the last word.
+for testing. A server's and a tool's place hang on its id alone (which names its marketplace: each is split by itself,
+and the ratios hold within each), a request's on its words. A split that a file of tools states has the last word.
 
-What is defined like an unseen tool would teach it under another name: its requests are held out of training.
+What is defined like an unseen tool would teach it under another name: its requests are held out of training. That is
+the one move there is: out of training, when the twin arrives. No row ever moves between training and a test, or out of
+a test.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ TRAIN, SEEN, UNSEEN_TOOL, UNSEEN_SERVER, HELD_OUT = "train", "seen", "unseen_too
 SPLITS = (TRAIN, SEEN, UNSEEN_TOOL, UNSEEN_SERVER, HELD_OUT)
 """``train``; three for testing: seen tools, unseen tools of seen servers, unseen servers; and what is in neither."""
 
+_STRICTEST = (UNSEEN_SERVER, UNSEEN_TOOL, SEEN)
+
 
 @dataclass(frozen=True)
 class Ratios:
@@ -35,32 +39,55 @@ class Ratios:
 
 @dataclass
 class Splits:
-    """The place of every tool (``seen``, ``unseen_tool``, ``unseen_server``), and ``twins``: tools held out of training
-    with the unseen tool that each is defined like."""
+    """The place of every tool (``seen``, ``unseen_tool``, ``unseen_server``) and server (``seen``, ``unseen_server``),
+    and ``twins``: tools held out of training with the unseen tool that each is defined like."""
 
     ratios: Ratios
     places: dict[str, str]
     twins: dict[str, str] = field(default_factory=dict)
+    servers: dict[str, str] = field(default_factory=dict)
+
+    def place(self, tool_id: str) -> str:
+        """A tool's place. One that no file held is drawn by its id, and so stays where it is when its file arrives."""
+        known = self.places.get(tool_id)
+        if known is not None:
+            return known
+        server_id = self._server_of(tool_id)
+        return _tool_place(tool_id, self.servers.get(server_id) or _server_place(server_id, self.ratios), self.ratios)
+
+    def deciding(self, call: Call) -> str | None:
+        """The gold tool that decides a call's place: the first of those with the strictest one. None without gold."""
+        tools = [g.tool_id for g in call.gold]
+        return min(tools, key=lambda t: _STRICTEST.index(self.place(t)), default=None)
 
     def of(self, call: Call) -> str:
-        """A call's split, that of its first tool in the order unseen server, unseen tool, held out; without gold by its
-        words alone."""
-        tools = [g.tool_id for g in call.gold]
-        places = {self.places.get(t, SEEN) for t in tools}
-        for place in (UNSEEN_SERVER, UNSEEN_TOOL):
-            if place in places:
-                return place
-        if any(t in self.twins for t in [*tools, *(call.relevant or ())]):
-            return HELD_OUT
-        tested = draw(self.ratios.salt, "sample", same_text(call.query)) < 1 / (self.ratios.samples + 1)
-        return SEEN if tested else TRAIN
+        """A call's split: of several gold tools the strictest place decides (unseen server, unseen tool); a request for
+        seen tools alone, or without gold, is drawn by its words, and held out where it would teach a twin."""
+        decides = self.deciding(call)
+        if decides is not None and (place := self.place(decides)) != SEEN:
+            return place
+        if draw(self.ratios.salt, "sample", same_text(call.query)) < 1 / (self.ratios.samples + 1):
+            return SEEN
+        return HELD_OUT if any(t in self.twins for t in call.relevant_ids()) else TRAIN
+
+    def _server_of(self, tool_id: str) -> str:
+        """Both parts of a tool id may hold slashes: its longest known head, or all but what follows the last one."""
+        parts = tool_id.split("/")
+        heads = ("/".join(parts[:n]) for n in range(len(parts) - 1, 0, -1))
+        return next((head for head in heads if head in self.servers), tool_id.rpartition("/")[0])
 
 
 def place_tools(tools: Iterable[Tool], stated: Mapping[str, str] | None = None, ratios: Ratios | None = None) -> Splits:
-    """Where each tool stands. ``stated``: places that are given, by tool id."""
+    """Where each tool stands. ``stated``: places that are given, by tool id; they say of a server, too, whether it is
+    seen, so that what it adds later goes with it."""
     ratios, stated = ratios or Ratios(), stated or {}
     found = list(tools)
-    places = {t.tool_id: stated.get(t.tool_id) or _place(t, ratios) for t in found}
+    said: dict[str, set[str]] = defaultdict(set)
+    for tool in found:
+        if tool.tool_id in stated:
+            said[tool.server_id].add(stated[tool.tool_id])
+    servers = {t.server_id: _stated_server(said[t.server_id]) or _server_place(t.server_id, ratios) for t in found}
+    places = {t.tool_id: stated.get(t.tool_id) or _tool_place(t.tool_id, servers[t.server_id], ratios) for t in found}
     hidden: dict[str, str] = {}
     for tool in found:
         if places[tool.tool_id] != SEEN:
@@ -72,15 +99,23 @@ def place_tools(tools: Iterable[Tool], stated: Mapping[str, str] | None = None, 
             twin = next((hidden[m] for m in definition_marks(tool) if m in hidden), None)
             if twin is not None:
                 twins[tool.tool_id] = twin
-    return Splits(ratios, places, twins)
+    return Splits(ratios, places, twins, servers)
 
 
-def _place(tool: Tool, ratios: Ratios) -> str:
-    if draw(ratios.salt, "server", tool.server_id) < 1 / (ratios.servers + 1):
+def _stated_server(said: set[str]) -> str | None:
+    if not said:
+        return None
+    return UNSEEN_SERVER if UNSEEN_SERVER in said else SEEN
+
+
+def _server_place(server_id: str, ratios: Ratios) -> str:
+    return UNSEEN_SERVER if draw(ratios.salt, "server", server_id) < 1 / (ratios.servers + 1) else SEEN
+
+
+def _tool_place(tool_id: str, server_place: str, ratios: Ratios) -> str:
+    if server_place == UNSEEN_SERVER:
         return UNSEEN_SERVER
-    if draw(ratios.salt, "tool", tool.tool_id) < 1 / (ratios.tools + 1):
-        return UNSEEN_TOOL
-    return SEEN
+    return UNSEEN_TOOL if draw(ratios.salt, "tool", tool_id) < 1 / (ratios.tools + 1) else SEEN
 
 
 def definition_marks(tool: Tool) -> tuple[str, ...]:
@@ -102,33 +137,46 @@ def split_calls(calls: Iterable[Call], splits: Splits) -> dict[str, list[Call]]:
 def split_report(
     splits: Splits, rows: Mapping[str, Sequence[Call]], tools: Mapping[str, Tool], servers: Mapping[str, Server]
 ) -> JsonObject:
-    """Counts: servers, tools and calls by split, by marketplace too, and what was held out."""
+    """Counts: servers, tools and calls by split, by marketplace too (a call counts where the tool that decides its
+    place is from), rows with several gold calls, and what was held out."""
     of_server: dict[str, str] = {}
     for tool_id, place in splits.places.items():
         server = tools[tool_id].server_id
         unseen = UNSEEN_SERVER if place == UNSEEN_SERVER else SEEN
         of_server[server] = UNSEEN_SERVER if of_server.get(server) == UNSEEN_SERVER else unseen
-    market = {s: _marketplace(s, servers) for s in of_server}
-    by_market: dict[str, JsonObject] = {
-        name: {"servers": Counter(), "tools": Counter(), "calls": Counter()} for name in sorted(set(market.values()))
-    }
+    by_market: dict[str, dict[str, Counter[str]]] = defaultdict(
+        lambda: {"servers": Counter(), "tools": Counter(), "calls": Counter()}
+    )
     for server, place in of_server.items():
-        by_market[market[server]]["servers"][place] += 1
+        by_market[_marketplace(server, servers)]["servers"][place] += 1
     for tool_id, place in splits.places.items():
-        by_market[market[tools[tool_id].server_id]]["tools"][place] += 1
+        by_market[_marketplace(tools[tool_id].server_id, servers)]["tools"][place] += 1
+    several, mixed = Counter[str](), 0
+    unknown: set[str] = set()
+    taught = {g.tool_id for call in rows.get(TRAIN, ()) for g in call.gold}
     for place, calls in rows.items():
         for call in calls:
-            if call.gold and call.gold[0].tool_id in tools:
-                by_market[market[tools[call.gold[0].tool_id].server_id]]["calls"][place] += 1
+            decides = splits.deciding(call)
+            if decides is not None:
+                home = tools[decides].server_id if decides in tools else decides
+                by_market[_marketplace(home, servers)]["calls"][place] += 1
+            unknown |= {g.tool_id for g in call.gold if g.tool_id not in tools}
+            if len(call.gold) > 1:
+                several[place] += 1
+                mixed += len({splits.place(g.tool_id) for g in call.gold}) > 1
     return {
         "servers": dict(sorted(Counter(of_server.values()).items())),
         "tools": dict(sorted(Counter(splits.places.values()).items())),
         "calls": {place: len(rows[place]) for place in SPLITS},
         "by_marketplace": {
             name: {what: dict(sorted(count.items())) for what, count in counts.items()}
-            for name, counts in by_market.items()
+            for name, counts in sorted(by_market.items())
         },
+        "several_steps": {place: several[place] for place in SPLITS},
+        "several_steps_over_places": mixed,
+        "seen_without_training": sum(any(g.tool_id not in taught for g in call.gold) for call in rows.get(SEEN, ())),
         "tools_held_out_as_twins": len(splits.twins),
+        "tools_in_no_file": len(unknown),
     }
 
 

@@ -271,7 +271,7 @@ def split(
     splits = place_tools(pool.values(), given if stated else None, ratios)
     parts = split_calls(rows, splits)
     tested = [c for name in SPLITS if name not in (TRAIN, HELD_OUT) for c in parts[name]]
-    found, asked = contamination(parts[TRAIN], [*tested, *others], pool, near)
+    found, asked = contamination(parts[TRAIN], [*tested, *others], pool, near, splits.places)
     gone: list[Call] = []
     if remove:
         gone = [c.model_copy(update={"split": HELD_OUT}) for c in parts[TRAIN] if c.id in asked]
