@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
-from toolscout.index.encoder import Encoder
 from toolscout.records import JsonObject
 from toolscout.synth.bench import Bench
 from toolscout.synth.chain import StepCount
-from toolscout.synth.drafts import Draft, draw
+from toolscout.synth.drafts import Draft
+from toolscout.synth.report_facts import facts, mean_distance, sample_of
+from toolscout.synth.report_rows import NO_CATEGORY, row_of_draft
 
-_SAMPLE = 1000
 _THRESHOLDS = ("resembles_above", "ungrounded_above", "duplicate_from", "distractors", "judge_below")
 _MADE_WITH = (
     "instructions", "depth", "keep_levels", "languages", "allow_names", "seed", "temperature", "max_tokens", "repairs",
@@ -46,6 +44,13 @@ def report(bench: Bench, counts: Sequence[StepCount], kept: Sequence[Draft] | No
     }
 
 
+def categories(bench: Bench) -> dict[str, str]:
+    """Categories of the tools' servers, by id, as far as they have one: what a folder keeps for its page."""
+    ids = sorted({tool.server_id for tool in bench.tools.values()})
+    named = {i: bench.servers[i].category for i in ids if i in bench.servers}
+    return {i: category for i, category in named.items() if category}
+
+
 def _answers(bench: Bench) -> dict[str, int]:
     total: Counter[str] = Counter(dict.fromkeys(("asked", "stored", "repaired", "unusable"), 0))
     for writer in (bench.first, bench.second):
@@ -54,43 +59,10 @@ def _answers(bench: Bench) -> dict[str, int]:
 
 
 def _kept(bench: Bench, kept: Sequence[Draft]) -> JsonObject:
-    tools = {d.tool_id for d in kept}
-    servers = {bench.tools[t].server_id for t in tools}
-    categories = Counter(_category(bench, d.tool_id) for d in kept)
+    known = categories(bench)
+    rows = [row_of_draft(d, known.get(bench.tools[d.tool_id].server_id, NO_CATEGORY)) for d in kept]
+    distance = mean_distance(sample_of(rows, bench.encoder).vectors) if bench.encoder else None
     return {
-        "calls": len(kept),
-        "tools": len(tools),
-        "servers": len(servers),
-        "by_level": {str(k): v for k, v in sorted(Counter(d.level for d in kept).items())},
-        "by_direction": dict(sorted(Counter(d.directions[-1] for d in kept if d.directions).items())),
-        "by_language": dict(sorted(Counter(d.lang for d in kept).items())),
-        "by_category": dict(categories.most_common()),
-        "words": _spread([len(d.text.split()) for d in kept]),
-        "characters": _spread([len(d.text) for d in kept]),
-        "arguments": {str(k): v for k, v in sorted(Counter(len(d.arguments or {}) for d in kept).items())},
-        "mean_cosine_distance": _distance(kept, bench.encoder) if bench.encoder else None,
+        **facts(rows, server_of=lambda tool_id: bench.tools[tool_id].server_id),
+        "mean_cosine_distance": round(distance[0], 4) if distance else None,
     }
-
-
-def _category(bench: Bench, tool_id: str) -> str:
-    server = bench.servers.get(bench.tools[tool_id].server_id)
-    return (server.category if server else None) or "none"
-
-
-def _spread(values: Sequence[int]) -> JsonObject | None:
-    if not values:
-        return None
-    points = np.percentile(values, [5, 25, 50, 75, 95])
-    named = zip(("p5", "p25", "p50", "p75", "p95"), points, strict=True)
-    return {**{name: round(float(p), 1) for name, p in named}, "mean": round(float(np.mean(values)), 1)}
-
-
-def _distance(kept: Sequence[Draft], encoder: Encoder) -> float | None:
-    """Mean cosine distance of all pairs of at most 1,000 instructions, drawn by their ids."""
-    sample = sorted(kept, key=lambda d: draw("diversity", d.id))[:_SAMPLE]
-    if len(sample) < 2:
-        return None
-    vectors = encoder.encode([d.text for d in sample]).astype(np.float64)
-    n = len(sample)
-    total = float((vectors.sum(axis=0) ** 2).sum())  # of all dot products, each vector's with itself among them
-    return round(1 - (total - n) / (n * (n - 1)), 4)

@@ -85,6 +85,24 @@ class SynthSettings(BaseSettings):
     seed: int = 0
     """Draws evolution directions, distractors and languages, always the same for the same instruction."""
 
+    # -- plans: calls in several steps
+
+    plans: int = Field(default=20, ge=0)
+    """Hands of tools that are dealt in each category."""
+
+    plans_across: int = Field(default=20, ge=0)
+    """Combinations of categories that the model is asked for."""
+
+    plan_smallest: int = Field(default=2, ge=2, le=10)
+    plan_largest: int = Field(default=10, ge=2, le=10)
+    """Tools of a hand, least and most."""
+
+    plan_near: float = Field(default=0.5, ge=0, le=1)
+    """Share of a category's hands that are dealt server by server."""
+
+    plan_fillings: int = Field(default=3, ge=1, le=50)
+    """Combinations of slot values for each template."""
+
     # -- what is kept
 
     resembles_above: float = Field(default=0.8, ge=-1, le=1)
@@ -101,6 +119,38 @@ class SynthSettings(BaseSettings):
 
     judge_below: float = Field(default=6.0, ge=0, le=10)
     """Dropped: the judge's score of instruction or call below this, out of 10."""
+
+    response_below: float = Field(default=6.0, ge=0, le=10)
+    """Dropped of trajectories: the judge's score of the tools' responses below this, out of 10."""
+
+    answer_below: float = Field(default=6.0, ge=0, le=10)
+    """Dropped of trajectories: the judge's score of the final answer below this, out of 10."""
+
+    # -- how calls are executed
+
+    call_timeout: float = Field(default=60.0, gt=0, le=3600)
+    """Seconds that one executed call may take, beside the start of its server."""
+
+    calls_at_once: int = Field(default=4, ge=1)
+    """Most rows whose calls are executed at once."""
+
+    calls_a_server: int = Field(default=2, ge=1)
+    """Most calls under way on one server."""
+
+    response_characters: int = Field(default=8000, ge=200)
+    """Longest response that a trajectory and its prompts show; a longer one is cut, with a mark."""
+
+    response_stored: int = Field(default=262_144, ge=1000)
+    """Longest response that is kept for references to it, in characters."""
+
+    serve_token: str = Field(default="", repr=False)
+    """Bearer token of the Toolscout that trajectories are executed through, where it is reached by URL."""
+
+    plan_reasonable_below: float = Field(default=6.0, ge=0, le=10)
+    """Dropped: the judge's score of a plan's request alone below this, out of 10."""
+
+    plan_matches_below: float = Field(default=6.0, ge=0, le=10)
+    """Dropped: the judge's score of a plan's calls for the request below this, out of 10."""
 
     @field_validator("languages")
     @classmethod
