@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from toolscout.index.encoder import Encoder
 from toolscout.records import JsonObject
 from toolscout.synth.bench import Bench
 from toolscout.synth.chain import StepCount
 from toolscout.synth.drafts import Draft
-from toolscout.synth.report_facts import facts, mean_distance, sample_of
+from toolscout.synth.report_facts import facts, mean_distance, sample_of, spread
 from toolscout.synth.report_rows import NO_CATEGORY, row_of_draft
+
+__all__ = ["categories", "distance", "report", "spread"]
 
 _THRESHOLDS = ("resembles_above", "ungrounded_above", "duplicate_from", "distractors", "judge_below")
 _MADE_WITH = (
@@ -58,11 +61,16 @@ def _answers(bench: Bench) -> dict[str, int]:
     return dict(total)
 
 
+def distance(kept: Sequence[Draft], encoder: Encoder) -> float | None:
+    """Mean cosine distance of all pairs of at most 1,000 instructions, drawn by their ids; None below two."""
+    found = mean_distance(sample_of([row_of_draft(d) for d in kept], encoder).vectors)
+    return round(found[0], 4) if found else None
+
+
 def _kept(bench: Bench, kept: Sequence[Draft]) -> JsonObject:
     known = categories(bench)
     rows = [row_of_draft(d, known.get(bench.tools[d.tool_id].server_id, NO_CATEGORY)) for d in kept]
-    distance = mean_distance(sample_of(rows, bench.encoder).vectors) if bench.encoder else None
     return {
         **facts(rows, server_of=lambda tool_id: bench.tools[tool_id].server_id),
-        "mean_cosine_distance": round(distance[0], 4) if distance else None,
+        "mean_cosine_distance": distance(kept, bench.encoder) if bench.encoder else None,
     }
