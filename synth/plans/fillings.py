@@ -38,14 +38,18 @@ def spoken(value: Scalar) -> str:
 
 
 def combinations(slots: Mapping[str, Sequence[Filled]], count: int, *key: object) -> list[dict[str, Filled]]:
-    """At most so many different combinations, each value used before one comes again; two slots never say the same."""
+    """At most so many different combinations, each value used before one comes again.
+
+    Two slots never say the same, but for numbers: nobody flies from Oslo to Oslo.
+    """
     shuffled = {n: sorted(c, key=lambda f: draw(*key, n, f.said)) for n, c in slots.items()}
     made: list[dict[str, Filled]] = []
     seen: set[tuple[str, ...]] = set()
     for at in range(_TRIES * count):
         turn = {n: c[(at if at < len(c) else int(draw(*key, n, at) * len(c))) % len(c)] for n, c in shuffled.items()}
         said = tuple(same_text(f.said) for f in turn.values())
-        if len(made) < count and said not in seen and len(set(said)) == len(said):
+        words = [text for text in said if not text.replace(" ", "").isdigit()]
+        if len(made) < count and said not in seen and len(set(words)) == len(words):
             seen.add(said)
             made.append(turn)
     return made
