@@ -20,6 +20,8 @@ from toolscout.commands import (
     models,
     reviewing,
     servers,
+    synth_plans,
+    synth_trajectories,
     synthesis,
     training,
     training_caller,
@@ -86,6 +88,8 @@ for _name, _command, _short in (
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(catalog.index_app, name="index")
 app.add_typer(models.app, name="model")
+synthesis.app.registered_commands += synth_trajectories.app.registered_commands
+synthesis.app.registered_commands += synth_plans.app.registered_commands
 app.add_typer(synthesis.app, name="synth")
 training.app.registered_commands += training_caller.app.registered_commands
 app.add_typer(training.app, name="train")
