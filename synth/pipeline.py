@@ -4,6 +4,7 @@ FOLDER/01-generate.jsonl ...   what became of each input of each step (`toolscou
 FOLDER/answers.db              model answers by content (unless it is shared and lies elsewhere)
 FOLDER/calls.jsonl             the calls that passed all filters
 FOLDER/report.json             counts, drop reasons, tokens and price
+FOLDER/report.html             the same with samples to read, as a page
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from toolscout.synth.making.evolve import Evolve
 from toolscout.synth.making.fill import Fill
 from toolscout.synth.making.generate import Generate
 from toolscout.synth.making.translate import Translate
-from toolscout.synth.report import report
+from toolscout.synth.report import categories, report
+from toolscout.synth.report_folder import CATEGORIES
+from toolscout.synth.report_page import page_at_the_end
 
 FILTERS = ("schema", "grounded", "resembles", "duplicates", "invocation", "judge")
 """In the order in which they run: what costs nothing first."""
@@ -130,6 +133,10 @@ class _Chain:
 
     async def run(self, items: Sequence[Item], steps: Sequence[Step[Any] | Sweep]) -> list[Draft]:
         drafts: list[Draft] = []
+        # a killed run leaves what it was about: `toolscout synth report` counts the rest from the steps' files
+        self.about["planned"] = [step.name for step in steps]
+        write_json(self.folder / CATEGORIES, categories(self.bench))
+        self._write(None)
         for step in steps:
             path = self.folder / f"{_ORDER.index(step.name) + 1:02d}-{step.name}.jsonl"
             try:
@@ -152,6 +159,8 @@ class _Chain:
     def _write(self, drafts: Sequence[Draft] | None) -> JsonObject:
         made = report(self.bench, self.counts, drafts, self.about)
         write_json(self.folder / "report.json", made)
+        if drafts is not None:
+            page_at_the_end(self.folder, self.bench.encoder)
         return made
 
 

@@ -11,6 +11,7 @@ import typer
 
 from toolscout.commands.options import RunFolder, Servers, named_numbers
 from toolscout.commands.output import AsJson, emit, progress, say
+from toolscout.commands.synth_report import report as report_command
 from toolscout.errors import BadInput
 from toolscout.eval.cli import ManyFiles
 
@@ -72,6 +73,9 @@ Filters = Annotated[
 @app.callback()
 def synth() -> None:
     """Make data: calls, filters, splits."""
+
+
+app.command("report", cls=ManyFiles)(report_command)
 
 
 @app.command("calls", cls=ManyFiles)
