@@ -35,6 +35,8 @@ _PLACEHOLDER = re.compile(
 )
 # Times in the forms that APIs want: what the request calls "15 August" becomes 20240815 or seconds since 1970.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ][\d:.]+(Z|[+-][\d:]+)?)?|(19|20)\d{6}(\d{6})?|\d{4}(19|20)\d\d|1\d{9}(\d{3})?")
+_DATE = re.compile(r"(\d{4})-\d\d-(\d\d)|((?:19|20)\d\d)\d\d(\d\d)(?:\d{6})?$")
+_DAY_FIRST = re.compile(r"(\d\d)(\d\d)((?:19|20)\d\d)")
 # Of seconds, minutes and hours, days, metres, bytes, per cent.
 _FACTORS = (10, 12, 24, 60, 100, 1000, 1024, 1440, 3600, 60_000, 86_400, 3_600_000, 1024 * 1024)
 _TYPE = re.compile(r"(?:string|integer|number|boolean|array|object|any)(?:\[\])?(?:\s*\(.*\))?\s*:")
@@ -91,6 +93,19 @@ class Grounds:
         """True if a stated number gives the value in another unit (1.5 km in metres), or without its sign."""
         turned = {abs(value)} | {v for f in _FACTORS for v in (value / f, value * f)}
         return any(_digits(v) in self.numbers for v in turned)
+
+    def dates(self, value: str) -> bool:
+        """True of a time whose year or day the request gives as a number; of seconds since 1970, if it gives any year
+        or day at all. "The last five commits" asks for no date, and nobody told the model what day it is: all 152
+        optional times in the training pairs are so given."""
+        if not _TIME.fullmatch(value):
+            return False
+        # As digits: "a" and "first" are numbers too, and every other invented date is a first of January.
+        said = {n.lstrip("0") for n in re.findall(r"\d+", self.text)}
+        parts = _DATE.match(value) or _DAY_FIRST.fullmatch(value)
+        if parts is None:
+            return any(len(n) in (1, 2, 4) for n in said)
+        return any(part.lstrip("0") in said for part in parts.groups() if part)
 
     def marks(self, value: str) -> bool:
         """True if the value is written as names of particular things are: with a digit, a sign, or in quotes.
@@ -177,7 +192,7 @@ def idle(node: JsonObject, value: Any, grounds: Grounds) -> bool:
     if "enum" in node or grounds.touches(value):
         return False
     if isinstance(value, str):
-        return not (_TIME.fullmatch(value) or value in ("true", "false") or _told(value, node))
+        return not (grounds.dates(value) or value in ("true", "false") or _told(value, node))
     if isinstance(value, int | float):  # a bound is what "all" and "as many as it gives" come to
         return not (grounds.derives(value) or value in (node.get("minimum"), node.get("maximum")))
     return True

@@ -17,7 +17,7 @@ from toolscout.server.backends import ContextOverflow, Generation, Token
 from toolscout.server.backends.gguf import GgufBackend
 from toolscout.server.caller import ENABLE_MODEL, Caller, Candidate, without_model
 from toolscout.server.choice import choice_probabilities, mean_probability
-from toolscout.server.grounding import Grounds, invented, is_placeholder
+from toolscout.server.grounding import Grounds, idle, invented, is_placeholder
 from toolscout.server.skeleton import extract, skeleton
 from toolscout.settings import Settings
 from toolscout.validation import validate
@@ -473,6 +473,27 @@ def test_any_schema_has_a_skeleton_and_an_honest_answer(name: str) -> None:
 )
 def test_a_particular_thing_has_to_be_stated(name: str, value: Any, said: str, made_up: bool) -> None:
     assert invented(name, {"type": "string"}, value, Grounds(said)) is made_up
+
+
+@pytest.mark.parametrize(
+    ("value", "said", "asked_for"),
+    [
+        ("2024-01-01", "the last 5 commits of the repository", False),
+        ("2024-01-01", "a look at the first one", False),
+        ("2025-01-01", "what changed in 2025?", True),
+        ("2026-12-15", "meetings on the 15th", True),
+        ("2026-11-23T09:00:00Z", "tomorrow at nine", False),
+        ("2026-11-23T09:00:00Z", "tomorrow at nine (today is 2026-11-22)", True),
+        ("20240815", "since 15 August", True),
+        ("20240101000000", "everything on foxes", False),
+        ("01312025", "until January 31, 2025", True),
+        ("04152017", "the match of last year", False),
+        ("1740787200", "since March 2025", True),
+        ("1740787200", "the newest activities", False),
+    ],
+)
+def test_a_time_that_nobody_gave_is_left_out(value: str, said: str, asked_for: bool) -> None:
+    assert idle({"type": "string"}, value, Grounds(said)) is not asked_for
 
 
 def test_choices_and_defaults_of_the_schema_are_no_inventions() -> None:
