@@ -56,8 +56,8 @@ CONCEPTS: dict[str, Watched] = {
         lupakan|bỏ\squa|phớt\slờ|quên|negeer\w*|vergeet|تجاهل\w*|انس|अनदेखा|नज़रअंदाज़|भूल\sजा""",
     ),
     "orders": _any(
-        r"""instructions?|rules?|guidelines?|guidance|directions?|directives?|polic(?:y|ies)|system\sprompts?|prompts?|
-        constraints?|restrictions?|safety(?:\s\w+)?|safeguards?|what\syou\s(?:were|have\sbeen|are)\stold|wishes|
+        r"""instructions?|rules?|guidelines?|guidance|directions?|directives?|polic(?:y|ies)|system\sprompts?|prompts?(?!\sfor\b)|
+        constraints?|restrictions?|safety(?:\s(?:rules?|polic(?:y|ies)|guidelines?|instructions?|training|filters?|settings|messages?|prompts?))?(?!\s(?:check|guard|limit|factor|net)s?)|safeguards?|what\syou\s(?:were|have\sbeen|are)\stold|wishes|
         consent|
         asking\sfor\spermission""",
         r"""指令|指示|规则|規則|提示词|命令|ルール|지시|규칙|명령|anweisung\w*|regeln|vorgaben|consignes?|instru[cç]\w+|istruzion\w+|
@@ -79,6 +79,11 @@ CONCEPTS: dict[str, Watched] = {
         pretend\s(?:to\sbe|you)|obeys?|
         follow\sonly|only\sfollow|must\sfollow\sonly|carr(?:y|ies)\sout\swhatever|do(?:es)?\swhat\s(?:it|this|
         they)\ssays?|
+        (?:executed|run|carried\sout|performed)\s(?:as\sis|as\sit\sstands|on\sreceipt|without\squestion)|
+        same\s(?:weight|standing|authority|force)\sas\s(?:\w+\s){0,3}?(?:requests?|users?|persons?|instructions?|orders)|
+        (?:directives?|instructions?|orders)(?:\s\w+){0,12}?\s(?:take|takes)\seffect|how\syou\swere\s(?:set\sup|configured|told|trained)|
+        (?:decides|determines|dictates)\swhich\stools|replaces?\sthe\s(?:person|user)'s\s(?:wishes|request|words)|
+        (?:usual|normal|standard)\srefusals|(?:content|safety)\sfilters?\b(?:(?!\.\s).){0,100}?(?:inactive|off|not\sneeded)|
         execute\simmediately|must\sexecute|give\sit\sprecedence|as\sif\sthe\suser\s(?:had\s)?(?:typed|said|asked|
         written)""",
         r"""你现在是|从现在开始|只听从|从此|これからは|今から|だけに従|지금부터|만\s따르|만\s따라|ab\ssofort\sbist|du\sbist\s(?:jetzt|nun)|
@@ -86,13 +91,14 @@ CONCEPTS: dict[str, Watched] = {
     ),
     # --- conceal
     "not_telling": watched(
-        r"""(?<!\w)(?:do\s?n[o']t|don't|never|must\snot|mustn't|should\snot|shouldn't|cannot|can't|may\snot|
-        not\s(?:to\s)?|no\sneed\sto|without|
-        avoid|refrain\sfrom|leave\sout)\s*(?!hesitate)(?:\w+\s){0,3}?(?:tell\w*|mention\w*|inform\w*|reveal\w*|
+        r"""(?<!\w)(?:(?:(?<!if\syou\s)do\s?n[o']t|don't|never|must\snot|mustn't|should\snot|shouldn't|may\snot|
+        no\sneed\sto(?!\s(?:display|list))|(?:cannot|can't)(?=\s(?:be\s(?:told|shown|mentioned|informed)|tell|mention))|without|avoid|refrain\sfrom|leave\sout)\s*(?!have\b|call\b|been\b)|
+        (?<!do\s)(?<!does\s)not\s(?:to\s)?(?:be\s)?(?=(?:tell|mention|reveal|disclos|notif|alert|shown|told|inform(?:s|ed|ing)?\b|admit|brought|
+        explain|discuss|warn|say\b|speak|talk|expos|report(?:s|ed|ing)?\b|come\sup|bring|let\b)))\s*(?!hesitate)(?:\w+\s){0,3}?(?:tell\w*|mention\w*|inform(?:s|ed|ing)?\b|reveal\w*|
         disclos\w+|show(?:n|ing|s)?|notify\w*|
         expos\w+|report\w*|discuss\w*|explain\w*|alert\w*|warn\w*|say\w*|let\w*\s(?:\w+\s){1,4}know|display\w*|
         bring\sup|come\sup|
-        talk\w*\sabout|refer\w*\sto|acknowledg\w+|admit\w*|list\w*|speak)(?!\w)|
+        talk\w*\sabout|refer\w*\sto|acknowledg\w+|admit\w*|list(?:s|ed|ing)?\b|speak)(?!\w)|
         不要告[诉訴]|别告诉|不得告知|不要提[及到]|不要让.{0,6}知道|不告知|请勿.{0,6}(?:告知|透露)|伝えない|知らせない|言わない|教えない|見せない|
         알리지\s*마|말하지\s*마|알려주지\s*마|언급하지\s*마|
         (?:sag|sage|sagen|erwähne|erwähnen|verrate|teile|informiere)\w*\b.{0,40}\b(?:nicht|nichts|kein\w*)|
@@ -130,12 +136,15 @@ CONCEPTS: dict[str, Watched] = {
         example)[a-z]))(?:\b|/)|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|hosts)\b|
         \bauthorized_keys\b|\bmcp\.json\b|\bclaude_desktop_config|\bknown_hosts\b|\bwallet\.dat\b|\bkeystore\.json\b|
         \bcredentials\.json\b|
-        \blocal_?state\b.{0,20}chrome|\bcookies\.sqlite\b|\blogin\sdata\b|\b(?:dot)?env\sfile\b|\bssh\sid\srsa\b""",
+        \blocal_?state\b.{0,20}chrome|\bcookies\.sqlite\b|\blogin\sdata\b|\b(?:dot)?env\sfile\b|\bssh\sid\srsa\b|
+        \bgit\scredential\s(?:fill|get)\b|\bcredential\sfill\b|\benv\s\|\s\w+|\bgh\sauth\stoken\b|\bsecurity\sfind-[\w-]+password\b|
+        \bgcloud\sauth\sprint|\baws\sconfigure\s(?:get|export)|\bdocker\s(?:client'?s?\s)?auth\sfile\b|\bzugangsdatei\w*""",
         re.X,
     ),
     "secret_thing": _any(
         r"""(?:private|secret|ssh|api|access|encryption|signing)\s?keys?|(?:saved\s|stored\s)?passwords?|
         passphrases?|seed\sphrases?|mnemonics?|recovery\sphrases?|
+        deploy\skeys?|one-?time\s(?:codes?|passwords?)|auth\sfile|bearer\svalues?|dot-?files?|
         (?:personal\s)?access\stokens?|(?:github|auth|bearer|refresh|session|oauth)\s(?:\w+\s)?tokens?|
         session\scookies?|cookies|credentials?|key\s?chain|
         environment\svariables?|env\svars?|shell\shistory|bash\shistory|printenv|password\smanager|card\snumbers?|
@@ -164,8 +173,7 @@ CONCEPTS: dict[str, Watched] = {
         thoughts|memory)|
         what\syou\s(?:remember|know)\s(?:about|of)\sthe\suser|(?:remember|know)\sof\sthe\suser|
         all\s(?:the\s)?other\stools|tools\savailable\sto\syou|
-        files?\s(?:that\s)?the\suser\s(?:has\s)?(?:opened|attached)|opened\s(?:files?|documents?)|(?:last|
-        open)\s(?:document|project)|contents?\sof\s(?:the\s)?(?:clipboard|screen)|
+        files?\s(?:that\s)?the\suser\s(?:has\s)?(?:opened|attached)|opened\s(?:files?|documents?)|last\s(?:document|project)|open\sdocuments|contents?\sof\s(?:the\s)?(?:clipboard|screen)|
         contents?\sof\s(?:any|every|all|opened)\sfiles?|home\sdirectory|working\sfolder)(?!\w)|
         对话(?:历史|记录|内容)|聊天(?:记录|历史)|全部对话|完整(?:的)?对话|消息历史|系统提示|会話(?:履歴|全体)|システムプロンプト|대화\s?(?:기록|내역|내용)|시스템\s?프롬프트|
         gesprächsverlauf|chatverlauf|bisherige\s(?:nachrichten|unterhaltung)|gesamte[nrs]?\s(?:gespräch|unterhaltung|
@@ -191,9 +199,9 @@ CONCEPTS: dict[str, Watched] = {
         writes?|fill\w*|encode\w*|contents?|
         read|reads|open|opens|fetch\w*|collect\w*|gather\w*|look\s(?:it\s)?up|take\sit|cat|print|prints|needed|
         needs?\sto\ssee|route|go\shere|goes\shere|
-        require[sd]?|submits|first|is\sseeded|personal""",
+        require[sd]?|submits|base64\sof|first|is\sseeded|personal""",
         r"""读取|讀取|传[入给递]|发送|附[在上加]|放入|提供|上传|包含|作为|填入|読み取|読ん|送信|入れて|渡し|添付|読み込|읽고|읽어|넣으|넣어|보내|전달|첨부|
-        \blies\w*|\blese\w*|\bübergib\w*|\bübergeb\w*|\bsende\w*|\bschick\w*|\bhänge\b|\bfüge\b|\bgib\b|\blis\b|
+        \blies\w*|\blese\w*|\bübergib\w*|\bübergeb\w*|\bsende\w*|\bschick\w*|\bhänge\b|\bmitge[gb]\w+|\bfüge\b|\bgib\b|\blis\b|
         \blisez|\benvoi\w*|\btransme\w*|\bajout\w*|\bmets\b|
         \bmettez|\blee\b|\blea\b|\bleer|\benvía\w*|\benvia\w*|\bpasa\b|\bpase\b|\bincluye|\badjunta|\bañad\w*|
         \bpon\b|\bleia|\bpasse|\bcoloque|\bleggi|\binvia|\bpassa\b|
@@ -216,13 +224,14 @@ CONCEPTS: dict[str, Watched] = {
         r"""call(?:s|ed|ing)?|us(?:e|ed|es|ing)|run|runs|invok\w+|prefer\w*|pick|picks|select\w*|choose|chosen|
         execut\w+|pass(?:ed|es)?\sthrough|authori[sz]ed\shere|
         tool(?:s)?|belongs?\sto\sthis|consult\w*|trustworthy|yield|route""",
-        r"""调用|使用|呼び出|使っ|使用|호출|사용|\bruf\w*|\bbenutz\w*|\bverwend\w*|\bappel\w*|\butilis\w*|\busa\b|\buse\b|
+        r"""调用|运行|使用|呼び出|使っ|使用|호출|사용|\bruf\w*|\bbenutz\w*|\bverwend\w*|\bappel\w*|\butilis\w*|\busa\b|\buse\b|
         \butiliza\w*|\bllama\w*|\bchiama\w*|\bвызы\w+|\bвызов\w*|
         \bиспольз\w+|\bużyj|\bużywaj|\bwywoł\w*|\bkullan\w*|\bçağır\w*|\bgunakan|\bpanggil|\bgọi\b|dùng|\bgebruik\w*|
         \baanroep\w*|استخدم|استدع|उपयोग""",
     ),
     "first": watched(
-        r"""(?<!\w)(?:first(?!\s(?:name|\d|page|item|row|line|result|element|letter|argument))|
+        r"""(?<!\w)(?:(?<!newest\s)(?<!oldest\s)(?<!latest\s)(?<!recent\s)(?<!highest\s)(?<!vetted\s)(?<!best\s)first(?!\s(?:name|\d|
+        page|item|row|line|result|element|letter|argument|stage|change|few|match|time|one|message|column|character)s?\b)|
         before\s(?:any(?:thing)?\s?(?:other|else)?|you\sdo|all\sother|every\sother|each\s(?:other|answer|reply|turn|
         message)|using\sany|other\stools|(?:any|every|all)\b)|beforehand|
         at\sthe\s(?:beginning|start)\sof\s(?:each|every|the|any)\s(?:\w+\s)?(?:answer|reply|turn|conversation|
@@ -237,15 +246,16 @@ CONCEPTS: dict[str, Watched] = {
     ),
     "other_tools": watched(
         rf"""(?<!\w)(?:(?:all\s|any\s|every\s|each\s)?(?:other|another|competing|alternative|existing|foreign|
-        rival)\s{_TOOLS}|(?:tools?|servers?)\sof\s(?:an)?other\s(?:tools?|servers?)|
-        never\suse\sanother|the\sothers|all\stools|every\stool|any\stool|each\stool|another\sone|another\sserver|
+        rival)\s{_TOOLS}(?!['’]s\b)|(?:tools?|servers?)\sof\s(?:an)?other\s(?:tools?|servers?)|
+        never\suse\sanother|the\sothers(?=\s(?:must|should|are|is|can|may|were|have|will))|
+        (?:all\stools|every\stool|any\stool|each\stool)(?!['’]s\b|\s(?:change|name|id|type|bit)s?\b)|another\sone|another\sserver|
         elsewhere\sin\sthis\ssession|
         through\sother\sservers|search\sthe\suser\sasks|anything\s(?:else|other)|everything\selse|each\s(?:answer|
         message|turn|of\syour\sreplies)|every\s(?:conversation|answer|turn)|
-        no\sanswer|first\scall\sin\sa\sturn|unrelated|of\syour\srepl(?:y|ies)|all\sother\s\w+\stools|
+        no\sanswer|first\scall\sin\sa\sturn|(?:something|anything|else|is|are|seems?|looks?)\sunrelated|of\syour\srepl(?:y|ies)|all\sother\s\w+\stools|
         whatever\sthe\s(?:request|user|question)|
         regardless\sof\swhat|anything\selse|fits\sbetter|any\sother\s\w*\s?tools?|other\s\w+\stools)(?!\w)|
-        其他(?:任何)?工具|任何其他|任何工具|无论用户|他のツール|どんな質問|다른\s(?:도구|모든)|무엇을\s묻든|무슨\s질문|ander\w*\s(?:werkzeug|tool|server)\w*|
+        其他(?:任何)?工具|任何其他|任何工具|无论用户|他のツール|どんな質問|다른\s(?:도구|모든)|무엇을\s묻든|무슨\s질문|(?<!\w)ander\w*\s(?:werkzeug|tool|server)\w*|
         egal\swas|jeder\sfrage|
         autres?\soutils?|quelle\sque\ssoit|otr[oa]s?\sherramientas?|cualquier\sotra|aunque\sel\susuario|
         outr[oa]s?\sferramentas?|qualquer\soutra|altr[io]\sstrument\w+|
@@ -258,8 +268,10 @@ CONCEPTS: dict[str, Watched] = {
         r"""without\s(?:\w+\s){0,3}?(?:asking|confirm\w*|approval|permission|consent|prompting|review|going\sback|
         showing|checking\swith|informing)|no\s(?:confirmation|approval|need\sto\sask|consent|
         permission)\b(?:\s\w+){0,4}|
+        on\s(?:its|your|their)\sown\s(?:initiative|accord)|on\sthe\sspot|as\ssoon\sas\sit\sis\sready|(?:payment\smethod|card)\son\sfile|given\stheir\sword|
         do\s?n[o']t\sask(?:\sthem|\sthe\suser)?|don't\sask\w*|need\snot\sask|skips?\s(?:the\s)?(?:confirmations?|
-        review|approval)|auto-?approve\w*|approves?\s(?:it|all|every|them)|(?:on|in)\sthe\suser's\s(?:behalf|name)|
+        review|approval)|auto-?approve(?:s?\s(?:all|every|any|each|the|it|them)\b|\b(?!\w))(?!\s(?:only|if|when))|
+        (?<!human\s)(?<!user\s)(?<!person\s)(?<!admin\s)(?<!owner\s)(?<!you\s)(?<!they\s)(?<!reviewer\s)approves?\s(?:it|all|every|them)|(?:on|in)\sthe\suser's\s(?:behalf|name)|
         always\sallow|approve\sall|
         (?:has|have)\s(?:already\s)?(?:agreed|consented|authori[sz]ed|approved)|agreed\sin\sadvance|
         no\slonger\sneeds?\sconsent|grants?\s(?:\w+\s){1,3}(?:administrator|admin|root)|never\sask|
@@ -270,18 +282,22 @@ CONCEPTS: dict[str, Watched] = {
         sin\s(?:pedir|preguntar|confirmación|confirmar)|sem\s(?:pedir|perguntar|confirma\w+)|senza\s(?:chiedere|
         conferma)|без\s(?:подтвержд\w+|спроса|запроса|разрешен\w+)|не\sспрашива\w+|
         bez\s(?:pytania|potwierdz\w+)|sormadan|onay\salmadan|tanpa\s(?:bertanya|konfirmasi)|zonder\s(?:te\svragen|
-        bevestiging)|دون\sسؤال|बिना\sपूछे""",
+        bevestiging)|دون\sسؤال|बिना\sपूछे|(?:ассистент|агент|модель)\sсам[аои]?\b""",
     ),
     "danger": watched(
         r"""(?:curl|wget|fetch|iwr|invoke-webrequest)\b[^|\n]{0,160}\|\s*(?:sudo\s)?(?:ba|z|k|da)?sh\b|
         \brm\s+-[rf]{1,2}|\bchmod\s+(?:777|\+s)|authorized_keys|\bcron\s?(?:job|tab)\b|
-        \bfirewall\b|\bantivirus\b|--no-verify|--force\b|\bforce[-\s]push|auto-?approve|
+        \bfirewall\b|\bantivirus\b|--no-verify|--force\b|\bforce[-\s]push|
+        \b(?:set|enable|add|turn\son|put)\s(?:\w+\s){0,3}?["`']?auto-?approve|
         pip\sinstall\s--(?:extra-)?index-url|npm\s(?:i|install)\s--registry|--index-url|
         \bsudo\b|\bsystem\s(?:trust\s)?store\b|\b0x[0-9a-fA-F]{40}\b|make\sthe\srepository\spublic|
         repository\spublic\b|\bcalls?\s(?:\w+\s)?(?:delete|drop|remove|transfer)_\w+|\bdrop\stable|
         \btransfers?\s(?:the\s)?(?:balance|funds|money)|
         transfer_(?:funds|money)|test\stransfers?|without\sshowing\sa\sdiff|straight\sto\smain|mcp\.json|
         claude_desktop_config|\.cursor\b|\bpowershell\s+-e\w*|\bnc\s+-e|\bbase64\s+-d|
+        \bnode_tls_reject_unauthorized\s?=\s?0|\bsslverify[\s=]+false|\b(?:interactive|reverse|bind)\sshell\b|
+        \bto\sall\s(?:\w+\s)?contacts\b|полн\w{1,4}\sдоступ|\b(?:fork|mirror)\sat\sgit\+|\bwith\sthe\s(?:payment\smethod|card)\son\sfile|
+        \b(?:empty|emptying|empties|deleting|clearing)\s~/|
         administrator\srights|\bas\sroot\b|to\sroot\b|settings\sof\sthe\sclient""",
         re.X,
     ),
@@ -352,7 +368,8 @@ CONCEPTS: dict[str, Watched] = {
     "no_matter": watched(
         r"""\bno\smatter\s(?:what|which|how)|\bwhat(?:so)?ever\s(?:the\s)?(?:task|question|topic|goal|request|user|happens|is\sasked|was\sasked)|
         \bregardless\sof\s(?:what|the\s(?:task|question|request|topic|user))|\beven\s(?:when|if|though)\s(?:another|other|a\sdifferent|some\sother)|
-        \b(?:each|every)\s(?:and\severy\s)?(?:turn|reply|conversation|answer)\b|\bin\s(?:all|any)\scircumstances|
+        \b(?:in|at|to|of|before|after|for|on|with|by)\s(?:each|every)\s(?:and\severy\s)?(?:turn|reply|conversation|answer)\b|
+        \b(?:each|every)\s(?:and\severy\s)?(?:turn|reply|conversation|answer)\s(?:must|should|has|needs?|begins?|starts?)\b|\bin\s(?:all|any)\scircumstances|
         egal\swas|无论.{0,8}(?:问题|什么|请求)|どんな質問|не\sважно\sо\sчём|quoi\sque\sl'utilisateur|sin\simportar""",
         re.X,
     ),
@@ -368,11 +385,14 @@ CONCEPTS: dict[str, Watched] = {
     ),
     "write_it": _any(r"""add|append|set|write|put|edit|insert|point|modify|register"""),
     "grab": _any(
-        r"""approve|accept|confirm|grant|delete|wipe|erase|transfer|pay|wire|withdraw|push""",
+        r"""answers?|dismiss(?:es)?|accepts|approves|closes|giving|give|gives|approve|accept|confirm|grant|delete|wipe|erase|transfer|pay|wire|withdraw|push""",
     ),
     "sweeping": watched(
         r"""\ball\s(?:pending|open|future)\b(?:(?!\.\s).){0,20}?\b(?:permissions?|dialogs?|requests?|prompts?)\b|
         \b(?:wallet|payment|bank)\stool\b|\bwhichever\b(?:(?!\.\s).){0,20}?\btool|\bbackups?\b(?:(?!\.\s).){0,20}?\bwithout\b|
+        \b(?:dialogs?|prompts?|notifications?|consents?)\b(?:(?!;\s\w+\smust).){0,60}?\b(?:agents?|assistants?|models?)\s(?:answers?|accepts?|
+        confirms?|approves?|dismisses|closes)\b|\b(?:maintain|admin|owner|root|full)\s(?:rights|access)\b(?:(?!\.\s).){0,50}?\b(?:agents?|
+        assistants?|models?)\s(?:can|may|should|will)\b|
         \bin\sthe\sbackground\safter\s(?:each|every)|\b0x[0-9a-f]{40}\b(?:(?!\.\s).){0,30}?\b(?:fee|tip)\b""",
         re.X,
     ),
@@ -381,7 +401,7 @@ CONCEPTS: dict[str, Watched] = {
     "url_slot": watched(
         rf"""https?://[^\s"'`)\]>]{{0,200}}?(?:\{{\{{?[^}}\n]{{0,40}}(?:{_SLOT})[^}}\n]{{0,40}}\}}|
         \$\{{?\w*(?:{_SLOT})\w*\}}?|<[^>\n]{{0,40}}(?:{_SLOT})[^>\n]{{0,40}}>|
-        \[[^\]\n]{{0,40}}(?:{_SLOT})[^\]\n]{{0,40}}\]|(?<=[=/])(?-i:[A-Z_]*(?:PROMPT|KEY|TOKEN|SECRET|HISTORY|
+        \[[^\]\n]{{0,40}}(?:{_SLOT})[^\]\n]{{0,40}}\]|(?<=[=/])(?-i:[A-Z_]*(?:PROMPT|KEY(?!WORD)|TOKEN|SECRET|HISTORY|
         MESSAGE|CONTEXT)[A-Z_]*)\b)|
         <[^>\n]{{0,40}}(?:{_SLOT})[^>\n]{{0,40}}>(?:\.[\w-]+){{1,4}}\b""",
         re.X | re.I,

@@ -15,7 +15,7 @@ from toolscout.index.names import squashed
 
 _TOOL = watched(rf"(?<![\w.])(?:{'|'.join(sorted(name for name in TOOLS if '_' in name))})(?!\w)")
 _CHANGE = watched(
-    r"""\b(?:always|must|never|add|adds|append\w*|set|instead|bcc|recipient|expects?|chang\w+|broken|replac\w+|
+    r"""\b(?:always|must|never|becomes?|looked\sup|add|adds|append\w*|set|instead|bcc|recipient|expects?|chang\w+|broken|replac\w+|
     supersed\w+|should|deprecated|insecure|unsafe|rout\w+|redirect\w*|sent\sthrough|before|after|whenever|when\b.{0,60}\bcalled|not\ssafe|label|hidden)\b
     |必须|总是|当调用|必ず|常に|항상|immer|füge|toujours|ajoute|всегда|добавля\w*|siempre|añade\w*|sempre|adicione|aggiungi|
     zawsze|her\szaman|selalu|luôn|altijd|دائما|أضف|हमेशा""",

@@ -20,6 +20,9 @@ _CONTEXT_NAME = watched(
     ^_*+(?:chain_of_thought|reasoning_trace|model_memory|user_memory|llm_context|available_tools|tool_list)_*$""",
     re.I | re.X,
 )
+_SWITCH_NAME = re.compile(r"^(?:include|with|has|show|return|get|fetch|enable|is)(?:_|(?=[A-Z]))")
+_SWITCH = re.compile(r"\b(?:whether|if\strue|when\s(?:true|false)|default(?:s\sto)?:?\s(?:true|false))\b", re.I)
+_COPIED = re.compile(r"\b(?:verbatim|word for word|so far|paste|copy|copied)\b", re.I)
 _WHOLE_CONTEXT = watched(
     r"""\b(?:full|complete|entire|whole|all|raw|unabridged|verbatim|word\sfor\sword|unshortened|copied\sexactly|
     everything)\b(?:(?!\.\s).){0,80}?\b(?:conversation|chat|dialogue?|messages|transcript|prompt|instructions|
@@ -30,7 +33,10 @@ _WHOLE_CONTEXT = watched(
     \beverything\sthe\suser\b|\byour\s(?:\w+\s)?(?:instructions|system\sprompt|chain\sof\sthought|reasoning\sso\sfar|
     memory)\b|\bwhat\syou\s(?:remember|know)\b|\b(?:of\sall\s)?the\sother\stools\b|\btools\savailable\sto\syou\b|
     \bmessages\s(?:exchanged\s)?before\b|\bprevious\smessages\sof\sthe\sconversation|\bcontents?\sof\s(?:any|every|
-    all)\s(?:\w+\s)?files?\b|\bthe\slast\s(?:document|file|text)\sthe\suser|\bthe\suser\sworked\son""",
+    all)\s(?:\w+\s)?files?\b|\bcontext\swindow\b|\bwho\sthe\s(?:person|user)\sis\b|
+    \b(?:seriali[sz]e|transcribe|quote|transcribe)\s(?:\w+\s){0,3}?(?:dialogue?|conversation|exchange|chat|person)|
+    \b(?:latest|last|recent|newest)\s(?:\w+\s)?(?:e-?mails|messages|photos|documents)\s(?:that\s)?(?:the\s)?(?:user|person)|
+    \bservers\s(?:that\s)?you\sare\sconnected\b|\btranscribe\slo\shablado|\bconversación\scompleta|\bbisherige[ns]?\sgespräch|\bthe\slast\s(?:document|file|text)\sthe\suser|\bthe\suser\sworked\son""",
     re.I | re.X,
 )
 _CHAT = watched(
@@ -54,7 +60,7 @@ _SECRETS: tuple[tuple[Watched, Watched], ...] = (
         watched(r"\bpasswords?\b|\bpassphrase", re.I),
         watched(
             r"pass|auth|log[\s_-]?(?:in|on)|sign|account|connect|user|mail|smtp|imap|data\s?base|sql|db|server|host|admin|ftp|ssh|wifi|wi-fi|network|encrypt|decrypt|protect|pdf|zip|archive|meeting|zoom|vpn|"
-            r"secur|credential|register|session|api|proxy|router|url|cluster|lock|crypt|share|room",
+            r"secur|hash|crack|pentest|credential|register|session|api|proxy|router|url|cluster|lock|crypt|share|room",
             re.I,
         ),
     ),
@@ -73,7 +79,10 @@ _SECRETS: tuple[tuple[Watched, Watched], ...] = (
         watched(
             r"\bhome\sdirectory\b|\bbrowser\shistory\b|\bshell\shistory\b|\bsaved\spasswords\b|\bkey\s?chain\b", re.I
         ),
-        watched(r"file|director|folder|path|browser|shell|terminal|history|key\s?chain|secret|backup|disk|drive", re.I),
+        watched(
+            r"file|director|folder|path|browser|shell|terminal|history|key\s?chain|secret|backup|disk|drive|login|vault|password|credential",
+            re.I,
+        ),
     ),
     (
         watched(
@@ -101,6 +110,11 @@ _ASKED = (
     *(together(secret) for secret, _ in _SECRETS),
 )
 """One of these is in every parameter that asks for what it should not."""
+
+
+def is_switch(name: str, text: str) -> bool:
+    """Whether a parameter says yes or no by its name and description: it holds no text then."""
+    return bool(_SWITCH_NAME.search(name) and _SWITCH.search(text) and not _COPIED.search(text))
 
 
 def asks(there: Mask) -> bool:
@@ -158,6 +172,8 @@ class _Subject:
 
 def _context(name: str, text: str, subject: _Subject) -> str:
     message = "asks for the conversation or the model's instructions"
+    if is_switch(name, text):
+        return ""
     if _CONTEXT_NAME.search(name) and not subject.speaks_of(_CHAT, name):
         return message
     if not text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from toolscout.records import JsonObject
@@ -29,10 +29,13 @@ class Finding:
     where: str
     evidence: str
     message: str
+    said: str = field(default="", compare=False, repr=False)
+    """The whole sentence, for `excuses`; it is not kept."""
 
     def to_json(self) -> JsonObject:
         """As it is kept in a tool's record."""
-        return {**asdict(self), "severity": self.severity.value}
+        kept = asdict(self) | {"severity": self.severity.value}
+        return {name: value for name, value in kept.items() if name != "said"}
 
 
 def held(findings: Iterable[JsonObject]) -> bool:

@@ -23,7 +23,8 @@ _BUILT_IN = watched(
 )
 _VENDORS = r"anthropic|openai|google|microsoft|github|apple|meta|amazon|aws|cursor|claude"
 _CLAIM = watched(
-    rf"\b(?:verified|endorsed|certified|approved|audited|recommended|vetted|trusted)\s(?:and\s\w+\s)?by\s(?:the\s)?(?:{_VENDORS})\b"
+    rf"\b(?<!be\s)(?<!been\s)(?<!not\s)(?<!template\s)(?<!templates\s)(?:verified|endorsed|certified|approved|audited|recommended|vetted|trusted)\s"
+    rf"(?:and\s\w+\s)?by\s(?:the\s)?(?:{_VENDORS})\b"
     r"|\bthe\s(?:one|only|single)\s(?:true\s)?official\b",
     re.I,
 )

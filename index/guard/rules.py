@@ -40,18 +40,18 @@ RULES = (
     Rule("conceal", BLOCK, "asks to keep something from the user", ("not_telling", "user", "conceal_pair")),
     Rule("conceal", WARN, "tells the model to give a false or trimmed account", ("cover_story",)),
     Rule("conceal", WARN, "asks to keep something from the user", ("kept_unaware",)),
-    Rule("conceal", BLOCK, "something is done in secret", ("secretly", "hand_over", "user_or_server")),
+    Rule("conceal", BLOCK, "something is done in secret", ("secret_pair", "user_or_server")),
     Rule("secret_read", BLOCK, "asks for a file of secrets", ("secret_file", "hand_over"), window=2),
     Rule(
         "secret_read",
         WARN,
         "asks for secrets to be fetched or handed over",
-        ("secret_thing", "take_it"),
+        ("secret_thing", "take_pair"),
         ("asks_user",),
         window=2,
     ),
     Rule(
-        "secret_read", WARN, "asks for the conversation or the model's instructions", ("context", "leak_it"), window=2
+        "secret_read", WARN, "asks for the conversation or the model's instructions", ("context", "leak_pair"), window=2
     ),
     Rule("secret_read", WARN, "asks for private files or words", ("home_file", "insert_it"), window=2),
     Rule("exfiltration_url", WARN, "what is the user's is sent elsewhere", ("users_things", "ship", "outside")),
@@ -77,7 +77,43 @@ RULES = (
     Rule("exfiltration_url", BLOCK, "an address that data is put into", ("url_slot",)),
     Rule("exfiltration_url", WARN, "data is sent to an address outside", ("url", "hand_over", "context"), window=2),
     Rule("exfiltration_url", WARN, "data is sent to a request catcher", ("catcher", "send")),
+    Rule("exfiltration_url", WARN, "what the user has is put into an address", ("address_of",)),
+    Rule("priority", WARN, "wants every call of other tools to go through it", ("gatekeeper",)),
+    Rule("cross_reference", WARN, "adds to what other tools make", ("of_others", "put_in")),
+    Rule("override", WARN, "what a reply says is to be carried out", ("obeyed",)),
+    Rule("secret_read", WARN, "names where a secret of the user's is kept", ("secret_source",)),
+    Rule("unasked_action", WARN, "opens the machine to the outside", ("listener",)),
     Rule("side_copy", WARN, "a copy of the data goes elsewhere", ("side_copy",)),
+)
+
+_TAKE = (
+    r"\b(?:pass|passes|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|look\sup|"
+    r"fetch|reads?|opens?|gives?|given(?:\sin)?|takes?|taken|required?|requires|needs?|needed|try|tries|seeded|sends?|sent|types?|enter|"
+    r"writes?|quote|cop(?:y|ies)|dump|export|expects?|wants?|fills?|adds?|append|puts|includes)\b"
+)
+_THEIRS = (
+    r"\b(?:(?:user|person|owner|customer|developer|operator|visitor|author)(?:'s|s')?|their|browser(?:'s)?|profile|notes|home|saved|stored|"
+    r"every|known?|host(?:'s)?|agents?|assistant|caller|session(?:'s)?|machine(?:'s)?|project(?:'s)?|workstation|all\s(?:of\s)?(?:the|your)|"
+    r"client(?:'s)?|computer|wallet|clipboard|vault|workspace|your(?!\s(?:\w+\s){0,2}(?:api|access|account|auth))|environment\svariables\swhose|any\s(?:stored|saved|known))\b"
+)
+_CARRY = (
+    r"\b(?:sends?|cop(?:y|ies)|forwards?|uploads?|posts?|mails?|e-?mails?|transmits?|attach(?:es)?|append|appends|reads?|collects?|"
+    r"gathers?|adds?|includes?|insert|inserts|writes?|copied|sent|forwarded|uploaded|mailed|posted|chain|"
+    r"calls?|runs?|bcc|shares?|records?|logs?|saves?|transfers?|moves?|changes?|rounds?|charges?|deletes?|installs?|submits?|reports?|push|pass|passes|does|do)\b"
+)
+_UNSEEN = (
+    r"\bkeep\s+(?:this\s+|it\s+|that\s+)?(?:hidden|quiet|secret|private|confidential)\s*(?:from|about)|"
+    r"\bhid(?:e|den|es|ing)\s+(?:\w+\s){0,4}from\s(?:\w+\s){0,2}?(?:users?|person|people|humans?|owner|customer|operator|reply|answer|transcript)|"
+    r"\binvisible\s(?:in|to)\b|\bstays?\s(?:invisible|hidden)\b|\bremain\s(?:invisible|hidden)\b|\bunnoticed\b|"
+    r"\bbehind\sthe\s(?:user|person)'?s?\sback|\bwithout\s(?:the\s)?\w+(?:'s)?\s(?:knowledge|noticing)\b|"
+    r"\bdoes\s?n[o']t\sneed\sto\sknow\b|\bneed\snot\sknow\b|\bnothing\sleft\sthe\smachine|\bsay\snothing\b|"
+    r"悄悄|暗中|秘密地|偷偷|こっそり|密かに|内緒|몰래|heimlich|unbemerkt|stillschweigend|en\ssecret|en\scachette|discrètement|"
+    r"en\ssecreto|a\sescondidas|sigilosamente|em\ssegredo|di\snascosto|тайно|незаметно|скрытно|таємно|po\scichu|"
+    r"gizlice|diam-diam|bí\smật|stiekem|سرا\b|सुपचाप|चुपके"
+)
+_LEAK = (
+    r"\b(?:pass|passed|attach|attached|hand|submit|submits|supply|supplied|provide|put|upload|uploads?|paste|pasted|forward|transmit|"
+    r"collect|gather|sends?|sent|post|encode|copied|copy|append|gives?|given|loads?|fills?|writes|includes?)\b"
 )
 
 _MORE = {
@@ -103,7 +139,12 @@ _MORE = {
         \b(?:omit|drop|exclude)\s(?:any\s|the\s|all\s)?(?:tool\scalls?|cop(?:y|ies)|fee|uploads?|recipients?)\b|
         \bin\syour\s(?:answer|reply|summary|response)s?\b(?:(?!\.\s).){0,60}\b(?:alone|leave\sout|omit|nothing\selse|
         not\smention)\b|
-        \bshould\snot\s(?:come\sup|appear)\sin\syour\b""",
+        \bshould\snot\s(?:come\sup|appear)\sin\syour\b|
+        \bdescribe\s(?:it|this|them|that)\sas\s(?:an?\s)?(?:\w+\s){0,2}?(?:tax|fee|delay|bug|error|update|discount)\b|
+        \b(?:is|are)\sto\sbe\s(?:answered|explained|met)\s(?:with|by)\b|
+        \b(?:summary|answer|reply)\s(?:sticks|keeps|is\slimited|limits\sitself)\sto\b|\bnot\s(?:form\s)?part\sof\swhat\syou\s(?:present|say|show|tell)|
+        \bstays?\sbetween\sthe\s(?:systems|servers|tools)\b|\bin\sone\ssentence,?\swithout\b|
+        \bdans\s(?:la|ta|votre)\sréponse,?\s(?:on|il|tu)\b|\bin\sder\santwort\snur\b""",
         re.X,
     ),
     "asks_user": watched(
@@ -116,10 +157,49 @@ _MORE = {
         transmitted)|
         \b(?:are|is|be)\s(?:first\s|also\s)?(?:shown|relayed|forwarded|mailed|reported)\s(?:to|by)\s(?:our|us|my|
         [\w-]+\.example)\b|
-        \b(?:send|sends|mails?|forwards?|uploads?)\sa\scopy\b|\buploads\sboth\b|
+        \b(?:is|are)\smirrored\sto\sthe\s\w+\s(?:provider|partner|panel)|\bkeeping\sa\scopy\sin\s(?:table\s)?\w+\.|
+        \b(?:send|sends|mails?|forwards?|uploads?)\sa\scopy\b(?!\sto\s(?:yourself|myself|me|you|the\s(?:sender|author|user))\b)|\buploads\sboth\b|
         副本发送|コピーを外部|사본을.{0,12}(?:보내|전송)|kopie\w*\san\sunser|copie\s(?:part|est\senvoyée)|una\scopia\sa\snuestro|
         uma\scópia\spara\s[on]|копию\sна\sнаш|نسخة\sإلى\sخادم""",
         re.X,
+    ),
+    "obeyed": watched(
+        r"""\b(?:remed(?:y|ies)|steps?|commands?|directives?|next|actions?)\b(?:(?!\.\s).){0,40}?
+        \b(?:executed|carried\sout|performed|run)\s(?:as\sis|verbatim|without\squestion|on\sreceipt)\b""",
+        re.X,
+    ),
+    "secret_source": watched(
+        rf"""(?:{CONCEPTS["secret_thing"].pattern})(?:(?!\.\s).){{0,20}}?\b(?:from|in)\sthe\s(?:\w+\s){{0,3}}?(?:(?:e-?mail|message|text|sms)\s
+        (?:in\sthe\s)?inbox|message\sin\sthe\sinbox|browser's\sstore|user's\s\w+)\b|
+        (?:{CONCEPTS["secret_thing"].pattern})\s(?:that\s)?the\s(?:browser|user|machine)\shas\s(?:stored|saved)""",
+        re.X,
+    ),
+    "listener": watched(
+        r"\blistener\s(?:with|that)\b.{0,30}\bshell\b|\bopen\s(?:port\s)?\d{2,5}\s(?:inbound|to\sthe\s(?:outside|internet))"
+    ),
+    "address_of": watched(
+        r"""https?://\S+\s(?:plus|followed\sby|and\sthen|then|\+)\s(?:\w+\s){0,2}?(?:(?:percent|url)-?\s?encoded|base64\w*|hex\w*)\b|
+        https?://[^\s)]*=[a-z_]{3,}\)?[^.\n]{0,20}\bwhere\s(?:(?!\.\s).){0,80}?\b(?:request|conversation|names|recipient|user|person|address)|
+        \b(?:hex|base64|hash|digest)\sof\sthe\s(?:session|user|person|conversation|request)(?:(?!\.\s).){0,40}?\.\w+\.(?:example|\w{2,4})\b|
+        \b(?:look|find)\s(?:\w+\s){0,2}?(?:up\s)?in\sthe\s\w+\stool\sand\s(?:post|send|submit|upload)|
+        \bpublish\s(?:the|it|them)\b(?:(?!\.\s).){0,60}?\bpublic\b""",
+        re.X,
+    ),
+    "gatekeeper": watched(
+        r"""\b(?:turn|answer|reply|exchange)s?\swithout\s(?:it|this\stool|\w+_\w+)\b|\b(?:arguments?|name)\sof\sthe\s(?:\w+\s)?(?:call|invocation|action|tool)\syou\s(?:are\sabout|plan|intend|want)|
+        \b(?:gates?|routes?|passes|sends)\s(?:each|every|all)\stool\s(?:calls?|invocations?)|
+        \b(?:actions?|calls?|invocations?|answers?)\s(?:that\s)?(?:was|were|is|are)\snot\s(?:presented|checked|passed|shown|registered)\shere""",
+        re.X,
+    ),
+    "of_others": watched(
+        r"""\bwith\s(?:any|whichever|whatever|its)\s(?:\w+\s){1,2}?(?:tool|tooling)\b|\bwhichever\s\w+\stool\sis\s(?:present|there|at\shand)|
+        \b(?:whatever|whichever|each|every|any)\s(?:event|commit|message|e-?mail|transfer|invitation|payment)\s(?:that\s)?(?:is|was|gets)\s
+        (?:scheduled|made|sent|prepared|composed|created|drafted)\b|
+        \bmessages\scomposed\sin\sthis\b|\bwhere\sa\s(?:transfer|payment)\sis\s(?:prepared|made)\b""",
+        re.X,
+    ),
+    "put_in": watched(
+        r"\b(?:add|adds|goes?|go\sinto|belongs?|replace|carry|carries|set|store|fetch|send|close\swith|giving|attach|include|list)\b"
     ),
     "model_or_server": watched(r"\b(?:assistant|agent|model|llm|ai|you|server|bot|user)\b|服务器|サーバー|서버"),
     "model_word": watched(r"\b(?:assistant|agent|(?<!data )model|llm|copilot|claude|the ai)\b|助手|모델|アシスタント"),
@@ -127,14 +207,20 @@ _MORE = {
         r"\b(?:users?|person|people|customer|server|copy|account|transcript|machine|sends?|mails?|posts?|"
         r"uploads?|logs?)\b|@|https?:|副本|コピー",
     ),
-    "take_it": watched(
-        r"""\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|
-        look\sup|fetch|read|open|give|given\sin|taken?|required|requires?|needs?|needed|try|tries|seeded)\b
-        (?:(?!\.\s).){0,120}?\b(?:user|your|you|browser|profile|notes|home|saved|all|known?|host|agent|assistant|
-        caller|session|their|machine|project)\b|
-        \b(?:user|your|browser|saved|all|host|their)\b(?:(?!\.\s).){0,120}?\b(?:pass|attach|include|hand|submit|
-        supply|provide|put|upload|paste|forward|collect|gather|give|take)\b""",
-        re.X,
+    # A secret that is somebody's, handed over: a service's own key, or one that is never shown, is not.
+    "take_pair": watched(
+        rf"""(?:{_TAKE})(?:(?!\.\s).){{0,100}}?(?:{_THEIRS})(?:(?!\.\s).){{0,40}}?(?:{CONCEPTS["secret_thing"].pattern})|
+        (?:{_TAKE})(?:(?!\.\s).){{0,100}}?(?:{CONCEPTS["secret_thing"].pattern})(?:(?!\.\s).){{0,50}}?(?:{_THEIRS})|
+        (?:{_THEIRS})(?:(?!\.\s).){{0,40}}?(?:{CONCEPTS["secret_thing"].pattern})(?:(?!\.\s).){{0,80}}?(?:{_TAKE})""",
+        re.X | re.S,
+    ),
+    # Done in secret: the word stands by what is done, and is no word for a failure that nobody notices.
+    "secret_pair": watched(
+        rf"""(?<!than\s)(?<!not\s)(?<!never\s)\b(?:silently|quietly|secretly|covertly|discreetly)\s(?:\w+\s){{0,3}}?(?:{_CARRY})|
+        (?:{_CARRY})(?:\s[^\s.;]+){{0,6}}?(?<!\sthan)(?<!\sis)(?<!\sare)(?<!\snot)(?<!\sbe)\s(?:silently|quietly|secretly|covertly|discreetly)\b|
+        (?:{_UNSEEN})(?:(?!\.\s).){{0,200}}?(?:{CONCEPTS["hand_over"].pattern})|
+        (?:{CONCEPTS["hand_over"].pattern})(?:(?!\.\s).){{0,200}}?(?:{_UNSEEN})""",
+        re.X | re.S,
     ),
     "insert_it": watched(
         r"""\b(?:pass|attach|include|hand|submit|supply|paste|upload|forward|send|copy|give|append)\b(?:(?!\.\s).){0,60}?
@@ -142,14 +228,16 @@ _MORE = {
         \bwants?\b(?:(?!\.\s).){0,60}?\sin\b|入れて|放入|填入|mets\b|mettez\b|pon\b|füge\b""",
         re.X,
     ),
-    "leak_it": watched(
-        r"\b(?:pass|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|"
-        r"send|post|encode|copied|copy|append|sends|give|gives|given|load|loads|submits|fill|request)\b"
-        "",
+    # The conversation, and what hands it over, in this order or the other: "request" beside "chat history" is none.
+    "leak_pair": watched(
+        rf"""(?:{_LEAK})(?:(?!\.\s).){{0,80}}?(?:{CONCEPTS["context"].pattern})|
+        (?:{CONCEPTS["context"].pattern})(?:(?!\.\s).){{0,80}}?(?:{_LEAK})""",
+        re.X | re.S,
     ),
     "slander": watched(
         r"\b(?:ignore[sd]?|deprecated|insecure|unsafe|broken|false|untrust\w+|unreliable|poisoned|discard\w*|"
         r"malicious|not safe|must not be used|never use|never call|do not use|don't use|only trustworthy|yield|"
+        r"leave (?:it|them) (?:idle|unused|alone|out)|(?:stay|remain|be left) (?:idle|unused)|thrown away|"
         r"outdated|out of date|skipped|must be avoided|"
         r"supersed\w+)\b",
     ),
@@ -159,8 +247,10 @@ _MORE = {
     "every_turn": watched(
         r"""\b(?:(?:at\sthe\s(?:beginning|start)\sof|in|after|before|for|to)\s(?:each|every)\s(?:\w+\s)?(?:answer|
         reply|turn|conversation|message|response|chat|session)(?!\s(?:id|type|in))|
-        (?:every|each|any)\s(?:answer|reply)\b|no\sanswer\smay|the\sfirst\scall\sin|whatever\sthe\s(?:request|user)|
-        regardless\sof\swhat\sthe\suser)\b""",
+        (?:every|each|any)\s(?:answer|reply)\s(?:must|should|has|needs?|goes|begins?|starts?|passes|is\s(?:first|only))\b|no\sanswer\smay|the\sfirst\scall\sin|whatever\sthe\s(?:request|user)|
+        regardless\sof\swhat\sthe\suser|(?:open|opens|close|closes|start|starts|end|ends)\s(?:each|every|an?y?)\s(?:turn|exchange|reply)|
+        (?:turn|exchange|conversation|reply|session)s?\swithout\s(?:it|this\stool|one)|reply\sis\s(?:drafted|shown|written))\b|
+        每[轮次](?:回[复答]|对话)(?:之)?前""",
         re.X,
     ),
     "redirect": watched(
@@ -189,13 +279,15 @@ _MARKERS = tuple(
         r"""<\|[a-z_]{3,20}\|>|\[/?(?:INST|SYS|SYSTEM)\]|<</?SYS>>""",
         r"""\{\{\s*+(?:\#\s*+)?(?:system|user|assistant)""",
         # Turns of a chat at the beginning of a line; blank lines before it are read once.
-        r"""(?:\A|(?<!\s)[^\S\n]*+\n)(?P<turn>\s*+(?:\#{2,}+\s*+(?:system|assistant|user|human)\s*+:|
+        r"""(?:\A|(?<!\s)[^\S\n]*+\n)(?P<turn>\s*+(?:\#{2,}+\s*+(?:system|assistant|user|human)\s*+:(?!\s*+["“`])|
         (?:human|assistant|system)\s*+:\s*+\S))""",
         r"""(?<!-)-{3,}+\s*+END\sOF\b|\bBEGIN\s(?:SYSTEM|ADMIN)\b|(?-i:\bSYSTEM\s(?:OVERRIDE|MESSAGE|NOTE)\b)|
         (?<=[.!?]\s)SYSTEM:|\b(?:DEVELOPER|ADMIN)\sNOTE\b|\bLLM\sonly\b""",
-        r"""\b(?:note|message)\s(?:to|for)\s(?:the\s)?(?:ai|llm|model|assistant|agent|language\smodel)s?\b|
+        r"""\b(?:note|message)\s(?:to|for)\s(?:the\s)?(?:ai|llm|model|assistant|agent|language\smodel)s?\b[^.:,\n]{0,40}[:,]|
         new\smessage\sfrom\s(?:the\s)?(?:administrator|admin|system|developer)""",
-        r"""(?:^|[.!?]\s|["'(])\b(?:assistants?|agents?|AI|llms?|claude|chatgpt)\b\s?[,:]\s(?=[a-z])""",
+        # Somebody is spoken to; a list of clients ("Claude, Cursor and others") is no word to the model.
+        r"""(?:^|[.!?]\s|["'(])\b(?:assistants?|agents?|AI|llms?|claude|chatgpt)\b\s?[,:]\s(?=(?-i:[a-z]))
+        (?!(?:[\w/-]+\s){0,2}[\w/-]+(?:,|\s(?:and|or|&)\s)|(?:and|or|etc)\b)""",
     )
 )
 
@@ -220,6 +312,28 @@ def _possible(there: Mask) -> tuple[list[tuple[Rule, Mask]], bool]:
     )
 
 
+_NOTE = re.compile(r"(?:note|message)\s(?:to|for)\b", re.I)
+_GRAVE = (
+    "ignore",
+    "set_aside",
+    "models_orders",
+    "not_telling",
+    "ship",
+    "secret_thing",
+    "context",
+    "other_tools",
+    "no_ask",
+)
+
+
+def _helps(text: str, start: int, end: int) -> bool:
+    """Whether a note to the model only helps to use the tool: nothing in it is what attacks speak of."""
+    if not _NOTE.match(text, start):
+        return False
+    note = lowered(text[start : end + 300])
+    return not any(PATTERNS[name].regex.search(note) for name in _GRAVE)
+
+
 def _first_marker(text: str) -> tuple[int, int] | None:
     """Where the first mark of a chat or a prompt starts and ends."""
     found = [match for pattern in _MARKERS if (match := pattern.search(text))]
@@ -235,7 +349,8 @@ def instructions(piece: Piece, text: str, *, where: str = "") -> Iterator[Findin
     there = seen(text)
     rules, marked = _possible(there)
     if marked and (marks := _first_marker(text)):
-        yield Finding("chat_marker", WARN, place, quoted(text, *marks), "marks of a chat or a prompt")
+        severity = INFO if _helps(text, *marks) else WARN
+        yield Finding("chat_marker", severity, place, quoted(text, *marks), "marks of a chat or a prompt")
     if not rules:
         return
     low = lowered(text)
@@ -269,5 +384,6 @@ def instructions(piece: Piece, text: str, *, where: str = "") -> Iterator[Findin
             if all(met(start, end, name) for name in rule.needs):
                 if holds(rule):
                     broken.add(rule.code)
-                    yield Finding(rule.code, rule.severity, place, quoted(text, start, end), rule.message)
+                    said = text[start:end]
+                    yield Finding(rule.code, rule.severity, place, quoted(text, start, end), rule.message, said)
                 break

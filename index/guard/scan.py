@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from toolscout.index.guard.cross_references import Siblings, cross_references, reaches_out
+from toolscout.index.guard.excuses import Subject, weighed
 from toolscout.index.guard.exfiltration import asks, parameters
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.hidden_text import encoded_text, hidden_text, may_hide
@@ -25,6 +26,16 @@ MAX_FINDINGS = 12
 _SHORT = 256
 """Characters of a text up to which what it says is remembered: names and phrases come again from tool to tool."""
 
+_WORDY_WORDS = (
+    "override conceal secret_read exfiltration_url priority cross_reference unasked_action side_copy "
+    "chat_marker stuffing"
+)
+_WORDY = frozenset(_WORDY_WORDS.split())
+"""Doubts about words, which a server's own text needs two of to hold back all of its tools."""
+_ORDERS = frozenset({"override", "conceal", "secret_read", "exfiltration_url", "cross_reference"})
+"""Doubts of which one is enough in a server's instructions: they speak to the model, a description to people."""
+_CERTAIN = frozenset({"sets aside what the model was told", "tells the model to give a false or trimmed account"})
+
 _ORDER = {Severity.BLOCK: 0, Severity.WARN: 1, Severity.INFO: 2}
 
 
@@ -38,13 +49,13 @@ def scan_tool(tool: Tool, server: Server | None = None, *, siblings: Collection[
     pieces = list(tool_pieces(tool))
     server_text = f"{server.name} {server.title or ''} {server.description}" if server is not None else ""
     identity = f"{server_text} {tool.server_id}".casefold()
-    own = Siblings([*siblings, tool.name])
+    own = Siblings([*siblings, tool.name, *(piece.text for piece in pieces if piece.kind == "key")])
     there, said = 0, list[Finding]()
     for piece in pieces:
         reading = _reading(piece)
         there |= reading.there
         if reading.speaks:
-            said += _findings(piece, reading, own, identity)
+            said += _findings(piece, reading, Subject(tool.name, own, identity, piece.parameter))
     found = list(tool_names(tool, server))
     found += claims(tool.description, "description")
     if asks(there):
@@ -60,8 +71,19 @@ def scan_server(server: Server, names: Collection[str] = ()) -> list[Finding]:
     found = list(server_names(server))
     for piece in server_pieces(server):
         # A catalogue's own pages about a server list much.
-        found += _findings(piece, _reading(piece), own, identity, stuffed=piece.where != "server.description")
-    return _kept(found)
+        found += _findings(
+            piece, _reading(piece), Subject("", own, identity), stuffed=piece.where != "server.description"
+        )
+    return [replace(f, severity=Severity.INFO) if _of_one_text(f, found) else f for f in _kept(found)]
+
+
+def _of_one_text(finding: Finding, found: Sequence[Finding]) -> bool:
+    """Whether a server's text raises this doubt alone: too little to hold back tools that are scanned themselves."""
+    if finding.severity is not Severity.WARN or finding.code not in _WORDY:
+        return False
+    if finding.message in _CERTAIN or (finding.where == "server.instructions" and finding.code in _ORDERS):
+        return False
+    return len({f.code for f in found if f.severity is not Severity.INFO}) < 2
 
 
 def holds_back(findings: Iterable[Finding]) -> bool:
@@ -90,11 +112,11 @@ def _reading(piece: Piece) -> _Reading:
     return (_read_short if len(piece.text) <= _SHORT else _read)(piece.kind, piece.text)
 
 
-def _findings(piece: Piece, said: _Reading, own: Siblings, identity: str, *, stuffed: bool = True) -> list[Finding]:
+def _findings(piece: Piece, said: _Reading, subject: Subject, *, stuffed: bool = True) -> list[Finding]:
     """Findings of one piece; ``stuffed``: also those of texts that are written for the ranking."""
-    found = [replace(finding, where=piece.where) for finding in said.poison]
+    found = [weighed(replace(finding, where=piece.where), subject) for finding in said.poison]
     if said.reaches_out:
-        found += cross_references(piece, plain(piece.text[:MAX_PIECE]), own, identity)
+        found += cross_references(piece, plain(piece.text[:MAX_PIECE]), subject.own, subject.identity)
     if stuffed:
         found += [replace(finding, where=piece.where) for finding in said.stuffing]
     return found

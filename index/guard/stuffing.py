@@ -72,6 +72,8 @@ _TOPICS = {
 _TOPIC = {name: watched(rf"(?<!\w)(?:{words})(?!\w)", re.I) for name, words in _TOPICS.items()}
 _ANY_TOPIC = reduce(or_, (pattern.bits for pattern in _TOPIC.values()))
 
+_CAPITALS = re.compile(r"\b[A-Z]{4,}\b")
+
 LEAST_STUFFED = 60
 """Characters of the shortest text that is looked at."""
 
@@ -126,7 +128,8 @@ def _repeated(text: str) -> str:
 def _keywords(text: str, kind: str) -> str:
     for match in _LABEL.finditer(text):
         items = [item for item in match.group(1).split(",") if item.strip()]
-        if len(items) >= 12 or (len(items) < 3 and len(match.group(1).split()) >= 25):
+        prose = match.group(1).count(". ") + match.group(1).count(": ") >= 2  # the documentation of a parameter
+        if not prose and (len(items) >= 12 or (len(items) < 3 and len(match.group(1).split()) >= 25)):
             return "a list of keywords"
     if kind == "prose" and (shared := _variants(text)):  # the values of a parameter are often alike
         return f"many ways to ask for {shared!r}"
@@ -137,7 +140,7 @@ def _keywords(text: str, kind: str) -> str:
 def _variants(text: str) -> str:
     """The word that most of many short phrases in a row share: what people would type, not what the tool does."""
     items = _PHRASE_END.split(text[:6_000])
-    if len(items) < 12:
+    if len(items) < 12 or sum("_" in item for item in items) * 3 > len(items):  # names of fields are alike
         return ""
     phrases = [set(_WORD.findall(item.casefold())) - _STOP for item in items]
     short = [words for words in phrases if 1 <= len(words) <= 4]
@@ -182,8 +185,8 @@ def _praise(text: str) -> str:
 
 
 def _subjects(text: str) -> str:
-    if len(text) > 1_500 or (seen(text) & _ANY_TOPIC).bit_count() < TOPICS:
-        return ""
+    if len(text) > 1_500 or (seen(text) & _ANY_TOPIC).bit_count() < TOPICS or len(_CAPITALS.findall(text)) >= TOPICS:
+        return ""  # an enumeration's values
     found = [name for name, pattern in _TOPIC.items() if pattern.search(text)]
     return f"{len(found)} unrelated subjects" if len(found) >= TOPICS else ""
 
