@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 from toolscout.records import JsonObject
@@ -63,16 +65,15 @@ def absent() -> dict[str, list[str]]:
     """Packages that are not installed, with the slot types that need them."""
     gone: dict[str, list[str]] = {}
     for name, kind in KINDS.items():
-        if codes_of(name) is None:
+        if find_spec(kind.package) is None:
             gone.setdefault(kind.package, []).append(name)
     return gone
 
 
 def editions() -> dict[str, str]:
     """Installed packages with their versions: another edition may hold other codes."""
-    from importlib.metadata import version
-
-    return {kind.package: version(kind.package) for name, kind in KINDS.items() if codes_of(name) is not None}
+    found = sorted({kind.package for kind in KINDS.values()} - absent().keys())
+    return {package: version(package) for package in found}
 
 
 @cache
@@ -86,20 +87,21 @@ def codes_of(name: str) -> Codes | None:
     except ImportError:
         return None
     rows = sorted(kind.rows(package), key=lambda r: r[1])
-    names = Counter(same_text(row[0]) for row in rows)
-    others = Counter(same_text(n) for row in rows for n in {same_text(o): o for o in row[2]}.values())
+    key = cache(same_text)  # most names are looked at more than once
+    names = Counter(key(row[0]) for row in rows)
+    others = Counter(other for row in rows for other in {key(o) for o in row[2]})
     codes = Codes()
-    entries = [(Entry(row[0], row[1]), row) for row in rows]
-    for entry, (said, _, more, known) in entries:
-        if names[same_text(said)] == 1:
-            codes.by_name[same_text(said)] = entry
+    for said, code, more, known in rows:
+        entry = Entry(said, code)
+        if names[key(said)] == 1:
+            codes.by_name[key(said)] = entry
             if known:
                 codes.drawn.append(entry)
-        for other in more:
-            if others[same_text(other)] == 1 and not names[same_text(other)]:
-                codes.by_name[same_text(other)] = entry
-    for entry, _ in entries:  # a code is what it is, unless the word is somebody's name
-        codes.by_name.setdefault(same_text(entry.code), entry)
+        for other in map(key, more):
+            if others[other] == 1 and not names[other]:
+                codes.by_name[other] = entry
+    for said, code, _, _ in rows:  # a code is what it is, unless the word is somebody's name
+        codes.by_name.setdefault(key(code), Entry(said, code))
     return codes
 
 
