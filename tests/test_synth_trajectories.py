@@ -126,6 +126,7 @@ ROWS = [
     row("dangling", gold("get_book", "1", ("9",), book_id="b")),
     row("twice", gold("get_book", "1", book_id="b"), gold("get_book", "1", book_id="c")),
     row("nothing serves it"),
+    row("bare", GoldCall(tool_id="library/get_book")),
 ]
 
 
@@ -144,7 +145,7 @@ def test_from_calls_to_trajectories(serve: Any, tmp_path: Path, capsys: Any) -> 
     report = run(capsys, [*base, "--endpoint", endpoint.url])
     found = steps(report)
     assert list(found) == ["plan", "execute", "outcome", "response", "answer", "faithful"]
-    assert report["left_out"] == {"no gold call": 1}
+    assert report["left_out"] == {"no gold call": 1, "a call without arguments": 1}
     assert found["plan"]["dropped"] == {
         "cycle": 1, "depends on no step": 1, "may write": 2, "tool unknown or not approved": 1,
         "two steps with one id": 1,

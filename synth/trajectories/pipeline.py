@@ -78,9 +78,14 @@ async def make_trajectories(
         CeilingReached, ModelError, NotAllowed: see `toolscout.synth.writer`. What was done is in the folder.
     """
     _check(again)
-    rows = [call for call in calls if call.gold]
+    served = [call for call in calls if call.gold]
+    rows = [call for call in served if all(g.arguments is not None for g in call.gold)]
     drafts = [draft_of_row(call, bench.tools) for call in rows]
-    about = {"calls": len(calls), "left_out": {"no gold call": len(calls) - len(rows)}, "writes": writes}
+    about = {
+        "calls": len(calls),
+        "left_out": _left(len(calls) - len(served), len(served) - len(rows)),
+        "writes": writes,
+    }
     with working_in(folder), closing(Executions(folder / "executions.db")) as executions:
         for writer in (bench.first, bench.second):
             if writer is not None:
@@ -151,6 +156,10 @@ def _kept(bench: Bench, drafts: Sequence[Draft]) -> JsonObject:
         "by_steps": {str(n): count for n, count in sorted(Counter(len(run.steps) for run in runs).items())},
         "by_language": dict(sorted(Counter(d.lang for d in drafts).items())),
     }
+
+
+def _left(unserved: int, bare: int) -> dict[str, int]:
+    return {why: n for why, n in (("no gold call", unserved), ("a call without arguments", bare)) if n}
 
 
 def _check(again: Collection[str]) -> None:
