@@ -1,9 +1,9 @@
 """Why a call failed: root causes by rules over what came back, no model and no guess about intentions.
 
-The classes are those of the root-cause analysis of MCPToolBench++ (arXiv 2508.07575, section 4), as far as they can be
-told from outside: wrong parameters, the API behind the tool, an empty result, the session or the tool's own run. Two
-are ours: a call that never reached a server, and a reference to an earlier result that gave no value. Rules are tried
-in the order in which they stand; the first that fits decides, and is named, so that every class can be traced to it.
+The classes follow the root-cause analysis of MCPToolBench++ (arXiv 2508.07575, section 4), as far as they can be told
+from outside: wrong parameters, the API behind the tool, an empty result, the session or the tool's own run. Three are
+ours: a call that never reached a server, a reference to an earlier result that gave no value, and an error without any
+reason. Rules are tried in order; the first that fits decides, and is named, so that every class can be traced to it.
 """
 
 from __future__ import annotations
