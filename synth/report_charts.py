@@ -66,10 +66,10 @@ def bar(value: float, most: float, kind: str = "good") -> str:
     return f"<i class='bar {kind}' aria-hidden=true style='width:{100 * value / (most or 1):.1f}%'></i>"
 
 
-def counts(caption: str, values: Sequence[tuple[str, int]], head: str = "") -> str:
+def counts(caption: str, values: Sequence[tuple[str, int]], head: str = "", kind: str = "good") -> str:
     """Named counts as a table with bars and shares."""
     most, whole = max((v for _, v in values), default=1), sum(v for _, v in values)
-    rows = [[text(name), bar(v, most), number(v), percent(v, whole)] for name, v in values]
+    rows = [[text(name), bar(v, most, kind), number(v), percent(v, whole)] for name, v in values]
     return table(caption, [head, "", "count", "share"], rows, kind="bars")
 
 
@@ -98,8 +98,9 @@ def histogram(title: str, unit: str, ranges: Sequence[tuple[str, int]]) -> str:
         if count and (len(f"{count:,}") * 6 < step or n % 2 == 0):
             x_middle = x + step / 2
             rows.append(f"<text class=n x={x_middle:.1f} y={floor - size - 5:.1f} text-anchor=middle>{count:,}</text>")
-        if n % skip == 0:
-            rows.append(f"<text class=n x={x + step / 2:.1f} y={floor + 16} text-anchor=middle>{text(label)}</text>")
+        if n % skip == 0 and (n + skip < len(ranges) or n == len(ranges) - 1):
+            at, anchor = (x + step / 2, "middle") if n < len(ranges) - 1 else (x + step, "end")
+            rows.append(f"<text class=n x={at:.1f} y={floor + 16} text-anchor={anchor}>{text(label)}</text>")
     rows.append(f"<text class=n x={width / 2} y={floor + 38} text-anchor=middle>{text(unit)}</text>")
     said = f"{title}, {unit}: " + ", ".join(f"{label}: {count}" for label, count in ranges)
     return f"<figure><figcaption>{text(title)}</figcaption>{_svg(width, height, title, said, rows)}</figure>"

@@ -81,22 +81,24 @@ def spread(values: Sequence[float]) -> JsonObject | None:
 
 
 def bins(values: Sequence[float], most: int = 14) -> list[tuple[str, int]]:
-    """(range, count) over ranges of one round width from the smallest value to the largest, both ends within."""
+    """(range, count) over about ``most`` ranges of one round width, from the smallest value to the largest.
+
+    Ranges of whole numbers are named by both their ends, others by where they begin.
+    """
     if not values:
         return []
-    low, high = min(values), max(values)
-    width = _round_width((high - low) / most)
-    first = np.floor(low / width + 1e-9)
-    places = Counter(int(np.floor(v / width + 1e-9) - first) for v in values)
-    whole = width >= 1
+    whole = all(float(v).is_integer() for v in values)
+    width = _round_width((max(values) - min(values)) / most)
+    width = max(1.0, width) if whole else width
+    at = [int(np.floor(v / width + 1e-9)) for v in values]
+    found, first = Counter(at), min(at)
 
     def named(n: int) -> str:
-        at = (first + n) * width
-        return f"{at:g}" if whole and width == 1 else f"{at:g}–{at + width - 1:g}" if whole else f"{at:.2g}"
+        if not whole:
+            return f"{n * width:.4g}"
+        return f"{n * width:.0f}" if width == 1 else f"{n * width:.0f}–{n * width + width - 1:.0f}"
 
-    if whole and not all(float(v).is_integer() for v in values):
-        return [(f"{(first + n) * width:g}", places[n]) for n in range(max(places) + 1)]
-    return [(named(n), places[n]) for n in range(max(places) + 1)]
+    return [(named(n), found[n]) for n in range(first, max(at) + 1)]
 
 
 def _round_width(least: float) -> float:

@@ -49,7 +49,7 @@ def funnel(run: RunSeen) -> Iterator[str]:
     ]
     marks = "".join(f"<i class='bar {kind}'></i>{name}" for kind, name in key)
     yield f"<p class='soft key'>{marks}</p>"
-    if left := run.report.get("left_out"):
+    if left := {why: n for why, n in (run.report.get("left_out") or {}).items() if n}:
         said = ", ".join(f"{text(why)} {number(n)}" for why, n in left.items())
         yield f"<p>Left out before the first step: {said}.</p>"
 
@@ -73,7 +73,7 @@ def drops(run: RunSeen) -> Iterator[str]:
     """All reasons together."""
     if run.losses:
         found = Counter(f"{loss.step}: {loss.reason}" for loss in run.losses)
-        yield counts("All that was dropped, by reason", ordered(found), "step: reason")
+        yield counts("All that was dropped, by reason", ordered(found), "step: reason", "bad")
 
 
 def costs(run: RunSeen) -> Iterator[str]:

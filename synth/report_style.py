@@ -20,9 +20,10 @@ nav{margin:.6rem 0}nav a{color:inherit;margin-right:1rem}
 caption{text-align:left;color:var(--soft);padding-bottom:.2rem}
 td,th{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right;vertical-align:top;font-weight:400}
 td{font-variant-numeric:tabular-nums}thead th{color:var(--soft);white-space:nowrap}
-th:first-child,.funnel td:nth-child(2),.funnel td:last-child{text-align:left}
+th:first-child,.funnel td:nth-child(2),.funnel td:last-child,.funnel th:last-child{text-align:left}
 .funnel td:nth-child(2){width:34%}.funnel td:last-child{width:36%}.funnel ul{margin:0;padding-left:1rem}
-.bars td:nth-child(2){width:50%}.bars th:first-child{overflow-wrap:anywhere;max-width:16rem}
+.bars td:nth-child(2){width:50%;text-align:left}
+.bars td{white-space:nowrap}.bars th:first-child{overflow-wrap:anywhere;max-width:16rem}
 .bar{display:inline-block;height:.8em;min-width:1px;border-radius:2px;vertical-align:baseline}
 .good{background:var(--good);fill:var(--good)}.bad{background:var(--bad);fill:var(--bad)}
 .wait{background:var(--wait);fill:var(--wait)}
