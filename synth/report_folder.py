@@ -81,10 +81,9 @@ def read_run(folder: Path, categories: Mapping[str, str] | None = None) -> RunSe
     known = {**{str(k): str(v) for k, v in _object(folder / CATEGORIES).items()}, **(categories or {})}
     steps, losses, made = _read_steps(found, report)
     finished = bool(report.get("finished")) and kept is not None
-    if finished and kept is not None:
-        objects, rows_from = (row for _, row in _lines(kept)), kept.name
-    else:
-        objects, rows_from = iter(made), next((s.step for s in reversed(steps) if s.made), "")
+    whole = kept if finished else None
+    objects = [row for _, row in _lines(whole)] if whole else made
+    rows_from = whole.name if whole else next((step.step for step in reversed(steps) if step.made), "")
     rows = [row for one in objects if (row := row_of_object(one, known)) is not None]
     name = folder.resolve().name
     return RunSeen(name, {**report, "finished": finished}, steps, rows, losses, rows_from, _spent(folder, report))
