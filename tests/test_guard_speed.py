@@ -56,7 +56,9 @@ def test_a_pattern_that_needs_no_string_is_always_possible(pattern: str) -> None
 
 
 def test_no_word_of_a_pattern_that_matches_is_missed_in_the_corpora() -> None:
-    attacks = [a for name in ("attacks", "attacks_fresh") for a in read_attacks(DATA / f"{name}.jsonl")]
+    attacks = [
+        a for name in ("attacks", "attacks_fresh", "attacks_careful") for a in read_attacks(DATA / f"{name}.jsonl")
+    ]
     patterns = all_watched()
     for attack in attacks:
         text = attack.tool.description
