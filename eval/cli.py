@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
 from toolscout.eval.guard_cli import guard
+from toolscout.eval.plan_cli import plan
 from toolscout.files import replace_file, write_json
 
 app = typer.Typer(
@@ -45,6 +46,7 @@ class ManyFiles(TyperCommand):
 
 
 app.command("guard", cls=ManyFiles)(guard)
+app.command("plan", cls=ManyFiles)(plan)
 
 
 @app.command(cls=ManyFiles)

@@ -28,7 +28,7 @@ class AnswerCall(GoldCall):
         return [_text(v) for v in value] if isinstance(value, list) else value
 
 
-class Answer(Record):
+class Reply(Record):
     """The plan for one row; no calls where none was made."""
 
     id: str
@@ -41,7 +41,7 @@ def read_answers(path: Path) -> dict[str, list[GoldCall]]:
     Raises BadInput for a line that is no answer, naming it, for an id that occurs twice, and for an empty file.
     """
     found: dict[str, list[GoldCall]] = {}
-    for answer in read_records(path, Answer):
+    for answer in read_records(path, Reply):
         if answer.id in found:
             raise BadInput(f"{path} answers the row {answer.id!r} twice.", "Leave one line for each row.")
         found[answer.id] = list(answer.calls)
