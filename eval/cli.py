@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 from toolscout.errors import BadInput
 from toolscout.eval.guard_cli import guard
 from toolscout.eval.plan_cli import plan
+from toolscout.eval.setup_cli import setup
 from toolscout.files import replace_file, write_json
 
 app = typer.Typer(
@@ -47,6 +48,7 @@ class ManyFiles(TyperCommand):
 
 app.command("guard", cls=ManyFiles)(guard)
 app.command("plan", cls=ManyFiles)(plan)
+app.command("setup", cls=ManyFiles)(setup)
 
 
 @app.command(cls=ManyFiles)
