@@ -75,10 +75,24 @@ class Comparison:
         self._fits = [[fits(m.tool_id, g.tool_id) for m in made.calls] for g in gold.calls]
 
     @cached_property
+    def _given(self) -> dict[int, int]:
+        places = range(len(self.made))
+        return most_pairs([[m for m in places if fits[m]] for fits in self._fits])
+
+    @property
     def node_hits(self) -> int:
         """Gold calls that can be given a made call of a fitting tool, one to one."""
-        places = range(len(self.made))
-        return len(most_pairs([[m for m in places if fits[m]] for fits in self._fits]))
+        return len(self._given)
+
+    @property
+    def lacking(self) -> list[int]:
+        """Gold calls that are left over then."""
+        return sorted(set(range(len(self.gold))) - set(self._given.values()))
+
+    @property
+    def added(self) -> list[int]:
+        """Made calls that are left over then."""
+        return sorted(set(range(len(self.made))) - self._given.keys())
 
     @cached_property
     def edge_hits(self) -> int:
@@ -98,6 +112,12 @@ class Comparison:
     def values(self, *, paths: bool) -> bool:
         """The same tools with right arguments, whatever call references lead to."""
         return self._all_given(range(len(self.gold)), range(len(self.made)), lambda g, m: self._alike(g, m, paths))
+
+    @property
+    def unmet(self) -> list[int]:
+        """Gold calls that no made call is like in tool and arguments, whatever call references lead to."""
+        made = range(len(self.made))
+        return [g for g in range(len(self.gold)) if not any(self._alike(g, m, False) for m in made)]
 
     def last(self, *, paths: bool) -> bool:
         """The last execution nodes: the same tools with right arguments. Within them a reference is right if it leads

@@ -17,9 +17,9 @@ SHOWN_OF_A_KIND = 5
 
 _MATCHES = {
     "graph": "graph",
-    "graph_paths": "with paths",
+    "graph_paths": "graph, paths",
     "last": "last calls",
-    "last_paths": "with paths",
+    "last_paths": "last calls, paths",
     "tools": "tools",
 }
 _PARTS = {
@@ -67,7 +67,9 @@ def plan_report(run: PlansRun, folder: Path) -> Path:
     parts = [table.html() for table in plan_tables(run.result)]
     failures = _failures(run)
     if failures.rows:
-        parts.append(failures.html())
+        # Texts to read, unlike the numbers above, begin at the left.
+        style = "<style>.plans td,.plans th{text-align:left}</style>"
+        parts.append(f"{style}<div class=plans>{failures.html()}</div>")
     return _write_folder(folder, "Plans", run.warnings, parts, run.result, rows)
 
 

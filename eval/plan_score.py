@@ -83,11 +83,12 @@ def _problem(compared: Comparison, made: Plan, gold: Plan, stated: bool) -> tupl
     if made.dangling:
         return "reference to no call", ", ".join(dict.fromkeys(made.dangling))
     if not compared.tools:
-        return "other tools", f"{compared.node_hits} of {len(gold)} are there, {len(made)} calls were made"
+        said = [f"lacks {gold.calls[g].tool_id}" for g in compared.lacking]
+        return "other tools", "; ".join(said + [f"adds {made.calls[m].tool_id}" for m in compared.added])
     if not stated:
         return "", ""
     if not compared.values(paths=False):
-        return "other arguments", ""
+        return "other arguments", "of the gold's " + _named(gold, compared.unmet) if compared.unmet else ""
     return "other edges", f"{compared.edge_hits} of {len(gold.edges)} are between the right tools"
 
 

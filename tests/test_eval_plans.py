@@ -92,6 +92,7 @@ def test_every_number_of_a_mixed_lot(calls: list[Path], tmp_path: Path) -> None:
     }  # fmt: skip
     assert [v.problem for v in run.verdicts] == ["reference to no call", "other tools", "no plan"]
     assert run.result["problems"]["no plan"] == 1
+    assert run.verdicts[1].detail == "lacks ledger/create_invoice"
 
 
 def test_rows_without_an_answer_and_answers_without_a_row_are_told(calls: list[Path], tmp_path: Path) -> None:
@@ -257,7 +258,11 @@ def test_the_report_shows_what_went_wrong_and_its_rows_can_be_scored_again(calls
     script[ROWS[1]["query"]] = [{**HEAT, "arguments": {"celsius": 9012, "<b>": 1}}]
     run = measure_plans(TOOLS, calls, caller=Planner(script))
     page = plan_report(run, tmp_path / "report").read_text("utf-8")
-    assert "9012" in page and "other tools: 1 of 3 are there" in page and "&lt;script&gt;" in page
+    assert (
+        "9012" in page
+        and "other tools: lacks ledger/account_balance; lacks ledger/create_invoice" in page
+        and "&lt;script&gt;" in page
+    )
     assert "<b>" not in page and "<script" not in page
     again = score_answers(TOOLS, calls, tmp_path / "report" / "rows.jsonl")
     assert again.verdicts == run.verdicts
