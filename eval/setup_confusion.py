@@ -148,8 +148,8 @@ def copy_kind(one: Tool, other: Tool, cosine: float) -> str | None:
     left, right = _arguments(one), _arguments(other)
     if left | right and 2 * len(left & right) < len(left | right):
         return None
-    texts = [" ".join(t.description.casefold().split())[:_COMPARED] for t in (one, other)]
-    return "near copy" if SequenceMatcher(None, *texts, autojunk=False).ratio() >= NEAR else None
+    first, second = (" ".join(t.description.casefold().split())[:_COMPARED] for t in (one, other))
+    return "near copy" if SequenceMatcher(None, first, second, autojunk=False).ratio() >= NEAR else None
 
 
 def groups(pairs: Iterable[Pair]) -> list[list[str]]:

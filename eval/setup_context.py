@@ -52,7 +52,7 @@ def context(
     total, own = sum(sizes.values()), own_tokens(tools, servers, count)
     answered = list(answers)
     answer = round(median(answered)) if answered else None
-    rows = []
+    rows: list[JsonObject] = []
     for server_id in sorted({t.server_id for t in tools}):
         mine = [t for t in tools if t.server_id == server_id]
         tokens = sum(sizes[t.tool_id] for t in mine)

@@ -38,7 +38,7 @@ margin:1rem 0}
 td,th{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;font-weight:400;
 overflow-wrap:anywhere}
 thead th{white-space:nowrap}.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
-td{min-width:4rem}bdi{unicode-bidi:isolate}
+td{min-width:4rem}.pairs td:first-child{min-width:16rem}bdi{unicode-bidi:isolate}
 .mark{font-weight:700;font-style:normal;white-space:nowrap}.A{color:var(--A)}.B{color:var(--B)}.C{color:var(--C)}.D{color:var(--D)}.E{color:var(--E)}
 .bar{display:block;height:.7em;min-width:1px;border-radius:2px;background:var(--fill);margin-top:.35em}
 .bar.two{background:var(--A)}.bars td:nth-child(3){width:45%}
@@ -183,7 +183,7 @@ def _confusable(result: JsonObject) -> Iterable[str]:
         rows.append([tools, escape(pair_says(pair)), percent(pair["told_apart"]), f"{pair['cosine']:.2f}",
                      f"{pair['words']:.2f}", said])  # fmt: skip
     head = ["tools", "how", "told apart", "cosine", "words", "for example"]
-    yield _table(head, rows, numbers=["told apart", "cosine", "words"])
+    yield _table(head, rows, numbers=["told apart", "cosine", "words"], kind="pairs")
     if found["groups"]:
         yield "<h3>Groups</h3><ul>"
         for group in found["groups"][:_ROWS]:

@@ -80,7 +80,7 @@ def from_home(settings: Settings, *, everything: bool = False) -> Installed:
         else:
             unlisted = sorted(set(configured) - set(servers))
         notes += [f"{name} is configured, but its tools were never listed: toolscout refresh." for name in unlisted]
-        tools = []
+        tools: list[Tool] = []
         for server_id in sorted(servers):
             tools += catalogue.tools(server_id)
             _check(len(tools))

@@ -66,7 +66,7 @@ def pair_says(pair: JsonObject) -> str:
         "identical": "identical: same name, description and schema",
         "copy": "a copy: same description and arguments",
         "near copy": "a near copy: same name, almost the same description",
-        None: "the same words, other arguments" if pair["words"] == 1 else "alike",
+        None: "the same words, other arguments" if pair["words"] == 1 else "one is found for the other",
     }
     return kinds[pair["copy"]]
 

@@ -28,7 +28,7 @@ class Parts:
     @property
     def score(self) -> float:
         """0 to 100."""
-        return 100 * sum(weight * getattr(self, name) for name, weight in WEIGHTS.items())
+        return 100 * sum(weight * float(getattr(self, name)) for name, weight in WEIGHTS.items())
 
 
 class Marks:
@@ -129,7 +129,8 @@ def _change(kind: str, server_id: str, text: str, tools: list[str], points: floa
 
 
 def _removals(marks: Marks, names: dict[str, str], tokens: dict[str, int], before: float) -> Iterable[JsonObject]:
-    """Servers most of whose tools another one has as well; of two such, the smaller one is to go."""
+    """Servers at least half of whose tools another one has as well; of the two the smaller one is to go, of equal ones
+    that without which the rest is better."""
     twins: dict[tuple[str, str], set[str]] = defaultdict(set)
     for pair in marks.pairs:
         one, other = pair.one, pair.other
@@ -140,8 +141,7 @@ def _removals(marks: Marks, names: dict[str, str], tokens: dict[str, int], befor
     for tool in marks.tools:
         sizes[tool.server_id] += 1
     for (server, keeper), doubled in sorted(twins.items()):
-        smaller = (sizes[server], server) < (sizes[keeper], keeper)
-        if not smaller or 2 * len(doubled) < sizes[server]:
+        if _to_keep(marks, sizes, server, keeper) == server or 2 * len(doubled) < sizes[server]:
             continue
         text = (
             f"Keep {names[keeper]} and remove {names[server]}: {len(doubled)} of its {_tools(sizes[server])} "
@@ -149,6 +149,12 @@ def _removals(marks: Marks, names: dict[str, str], tokens: dict[str, int], befor
         )
         saved = sum(tokens[t.tool_id] for t in marks.tools if t.server_id == server)
         yield _change("remove", server, text, sorted(doubled), marks.without(server) - before, saved)
+
+
+def _to_keep(marks: Marks, sizes: dict[str, int], one: str, other: str) -> str:
+    if sizes[one] != sizes[other]:
+        return max(one, other, key=lambda server: sizes[server])
+    return min(sorted((one, other)), key=marks.without)
 
 
 _DOING = {

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from toolscout.errors import BadInput
+from toolscout.eval import setup_source
 from toolscout.eval.cli import app
 from toolscout.eval.setup import measure_setup
 from toolscout.eval.setup_page import render
-from toolscout.eval.setup_source import MOST_TOOLS, from_files, from_home
+from toolscout.eval.setup_source import from_files, from_home
 from toolscout.eval.tokens import make_counter
 from toolscout.index.catalogue import CallLog, Catalogue
 from toolscout.jsonl import write_records
@@ -116,13 +118,13 @@ def test_context_adds_up_and_small_setups_save_nothing(result: dict[str, Any]) -
 
 def test_many_tools_save_context(settings: Settings) -> None:
     long = "Read one kind of record from the archive by its number and give every field of it back. " * 5
-    fill(settings, [tool("github", f"read_record_{i}", f"{long} Kind {i}.", {"repo": REPOSITORY}) for i in range(40)])
+    fill(settings, [tool("github", f"read_record_{i}", f"{long} Kind {i}.", {"repo": REPOSITORY}) for i in range(25)])
     found = measured(settings)
     cost = found["context"]
     assert cost["saved"] > 0.5 * cost["all_definitions"]
     assert 0 < cost["searches_until_even"] <= cost["all_definitions"] // cost["find_answer"]
-    # Nothing but a number tells them apart: the mark must say so.
-    assert len(found["confusable"]["groups"][0]) > 2
+    # Nothing but a number in the name tells them apart: pairs and mark must say so.
+    assert {pair["scope"] for pair in found["confusable"]["pairs"]} == {"within"}
     assert found["verdict"]["distinct"] < 0.9
 
 
@@ -207,10 +209,11 @@ def test_nothing_is_installed(home: Path, tmp_path: Path) -> None:
     assert "Nothing is installed" in (tmp_path / "r" / "report.html").read_text("utf-8")
 
 
-def test_a_whole_catalogue_is_refused(settings: Settings, tmp_path: Path) -> None:
-    from toolscout.errors import BadInput
-
-    fill(settings, [tool("github", f"t{i}", "Does one thing of many.") for i in range(MOST_TOOLS + 1)])
+def test_a_whole_catalogue_is_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(settings)
+    monkeypatch.setattr(setup_source, "MOST_TOOLS", len(TOOLS))
+    assert len(from_home(settings).tools) == len(TOOLS)
+    monkeypatch.setattr(setup_source, "MOST_TOOLS", len(TOOLS) - 1)
     with pytest.raises(BadInput, match="not one person's setup"):
         from_home(settings)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolscout.eval.setup_confusion import Outcome, copy_kind
+from toolscout.eval.setup_confusion import Outcome, Pair, copy_kind, groups
 from toolscout.eval.setup_requests import Request, first_sentence, own_requests
 from toolscout.eval.setup_rules import LONGEST, RULES, examine
 from toolscout.eval.setup_verdict import Parts, letter
@@ -111,6 +111,17 @@ def test_kinds_of_copies() -> None:
     assert copy_kind(one, tool("set_rate", GOOD.replace("today's", "the latest"), {"a": STRING}), 0.95) is None
     assert copy_kind(one, tool("getRate", reworded.description, {"x": STRING, "y": STRING}), 0.95) is None
     assert copy_kind(tool("a"), tool("b"), 1.0) is None  # saying nothing is no likeness
+
+
+def test_groups_are_of_three_and_more_that_hang_together() -> None:
+    a, b, c, d, e = (tool(name, GOOD) for name in "abcde")
+    pairs = [
+        Pair(a, b, 1.0, 1.0, "identical", asked=4, right=4),
+        Pair(b, c, 0.5, 0.5, None, asked=4, right=2),
+        Pair(c, d, 0.5, 0.5, None, asked=4, right=3),
+        Pair(d, e, 0.5, 0.5, None, asked=4, right=0),
+    ]
+    assert groups(pairs) == [["s/a", "s/b", "s/c"]]
 
 
 def test_first_sentence_and_own_words() -> None:
