@@ -52,7 +52,7 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-FITTED = ("tool", "server", "product", "words", "relative")
+FITTED = ("tool", "product", "words")
 NAME = 0.5
 SCALE = 10.0
 """Fitted weights are divided by this: the softmax wants about 10 a unit of cosine, a score of 0 to 2 reads better."""

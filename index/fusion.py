@@ -3,10 +3,9 @@
 The score of a tool for a request is a weighted sum of
 
     tool       cosine of request and tool text
-    server     cosine of request and server text
-    product    (server * tool) * max(server, tool), MCP-Zero's combination (arXiv 2506.01056); negative cosines are 0
-    words      BM25 over the request's total idf: about the share of the request's weight that the tool's words cover
-    relative   BM25 over the best tool's BM25 for this request
+    product    (server * tool) * max(server, tool) over that and the cosine of request and server text, MCP-Zero's
+               combination (arXiv 2506.01056); negative cosines are 0
+    words      BM25 over the best tool's BM25 for this request
     exemplar   best cosine of the request and an exemplar of the tool less REQUESTS_ALIKE, as far as it exceeds ``tool``
     name       1 if the request spells the tool's name or id
 
@@ -37,7 +36,7 @@ REQUESTS_ALIKE = 0.2
 """Any two requests are this much more alike than a request and a tool's text: without taking it off, tools that have
 exemplars push away those that have none (equivalent recall@1 0.30 instead of 0.36 with exemplars for a third)."""
 
-SIGNALS = ("tool", "server", "product", "words", "relative", "exemplar", "name")
+SIGNALS = ("tool", "product", "words", "exemplar", "name")
 SHAPE = ("tool", "server", "coverage", "pool")
 KIND = ("tool", "nothing")
 
@@ -56,10 +55,8 @@ class SearchParams:
     signals: dict[str, float] = field(
         default_factory=lambda: {
             "tool": 1.0,
-            "server": 0.2,
-            "product": 0.0,
+            "product": 0.2,
             "words": 0.4,
-            "relative": 0.3,
             "exemplar": 1.0,
             "name": 0.5,
         }
@@ -121,10 +118,9 @@ def write_params(path: Path, params: SearchParams) -> None:
 def fuse(signals: dict[str, Floats], params: SearchParams) -> Floats:
     """One score a candidate: float32 [n] from as many float32 [n] as there are ``SIGNALS`` (missing ones count 0)."""
     total = np.zeros(len(signals["tool"]), dtype=np.float32)
-    for name, values in signals.items():
-        weight = params.signals[name]
-        if weight:
-            total += np.float32(weight) * values
+    for name, weight in params.signals.items():
+        if weight and name in signals:
+            total += np.float32(weight) * signals[name]
     return total
 
 

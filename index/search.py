@@ -438,7 +438,8 @@ class SearchIndex:
         return rows[rows >= 0]
 
     def signals(self, ask: Ask, rows: Rows | None) -> dict[str, Floats]:
-        """Each of ``fusion.SIGNALS`` (those that are all zero may be missing) for some rows, or for all."""
+        """Each of ``fusion.SIGNALS`` (those that are all zero may be missing) for some rows, or for all, and the
+        ``server``'s cosine, which only abstention looks at by itself."""
         tool = self._tools.scores(ask.tool_vector, rows)
         servers = self.tool_servers if rows is None else self.tool_servers[rows]
         if rows is None:
@@ -446,15 +447,9 @@ class SearchIndex:
         else:
             different, places = np.unique(servers, return_inverse=True)
             server = self._servers.scores(ask.server_vector, different.astype(np.int64))[places]
-        total = max(float(ask.words.idf.sum()), 1e-6)
         words = ask.words.at(rows)
         most = max(float(words.max(initial=0.0)), 1e-6)
-        signals = {
-            "tool": tool,
-            "server": server,
-            "words": words / np.float32(total),
-            "relative": words / np.float32(most),
-        }
+        signals = {"tool": tool, "server": server, "words": words / np.float32(most)}
         if self.params.signals["product"]:
             signals["product"] = fusion.product(tool, server)
         if len(self._exemplars):
