@@ -7,8 +7,8 @@ The graph takes ``input_ids`` and ``attention_mask`` (int64, [batch, tokens]) an
 
 Weights become int8: matrices of the transformer by ONNX Runtime's dynamic quantisation, the token embedding table
 with one scale a row. Activations are quantised as they come. Weights of 8 bits can make a sum of two products overflow
-on x86 processors without VNNI, which then saturate it: docs/NUMBERS.md says how little that costs, and ``--reduced-range``
-keeps to 7 bits, which costs more on all. Needs the ``train`` extra.
+on x86 processors without VNNI, which then saturate it: the encoder's card says how little that costs;
+``--reduced-range`` keeps to 7 bits, which costs more on all. Needs the ``train`` extra.
 """
 
 from __future__ import annotations
