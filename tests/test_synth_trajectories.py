@@ -252,6 +252,7 @@ def test_judges_drop_with_their_thresholds(serve: Any, tmp_path: Path, capsys: A
     assert scores == {"judge_response": 3, "judge_faithful": 9}
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_without_loss_or_repeats(serve: Any, tmp_path: Path, capsys: Any) -> None:
     log = tmp_path / "log"
     home = home_with(tmp_path / "th", "--log", str(log), "--pause", "0.05")
