@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from toolscout.eval.ast_match import MadeCall, match_calls
+from toolscout.ast_match import MadeCall, match_calls
 from toolscout.jsonl import read_records
 from toolscout.records import Call, Tool
 

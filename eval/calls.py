@@ -16,14 +16,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
+from toolscout.ast_match import MadeCall, match_calls
 from toolscout.errors import BadInput, ModelError, StorageError
-from toolscout.eval.ast_match import MadeCall, match_calls
 from toolscout.eval.metrics import mean, share, spread
 from toolscout.eval.rows import Say, definition, draw, grouped, missing_gold, read_calls, read_tools, silent, split_of
 from toolscout.jsonl import read_objects
 from toolscout.records import Call, JsonObject, Tool, canonical_json, sha256_hex
 from toolscout.settings import Settings
-from toolscout.validation import refuse_document
+from toolscout.validation import asking_less, refuse_document
 
 if TYPE_CHECKING:
     from toolscout.eval.call_exemplars import Exemplars
@@ -306,9 +306,7 @@ def schema_valid(arguments: JsonObject, schema: JsonObject | None) -> bool:
     referring = {name for name, value in arguments.items() if isinstance(value, str) and _REFERENCE.match(value)}
     if referring:
         arguments = {name: value for name, value in arguments.items() if name not in referring}
-        required = schema.get("required")
-        if isinstance(required, list):
-            schema = {**schema, "required": [name for name in required if name not in referring]}
+        schema = asking_less(schema, referring)
     try:
         validator = jsonschema_rs.validator_for(schema, retriever=refuse_document)
     except (jsonschema_rs.ValidationError, ValueError):

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from toolscout.eval.ast_match import MadeCall, call_matches
+from toolscout.ast_match import MadeCall, call_matches, most_pairs
 from toolscout.eval.plan_graph import Plan
 from toolscout.eval.rows import definition
 from toolscout.records import Call, JsonObject, Tool
@@ -44,24 +44,6 @@ def fitting(row: Call, tools: Mapping[str, Tool]) -> Fits:
         return known[pair]
 
     return fits
-
-
-def most_pairs(wanted: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Given what each place may have, a largest giving of one to each: {given: place} (augmenting paths)."""
-    owner: dict[int, int] = {}
-
-    def place(i: int, tried: set[int]) -> bool:
-        for j in wanted[i]:
-            if j not in tried:
-                tried.add(j)
-                if j not in owner or place(owner[j], tried):
-                    owner[j] = i
-                    return True
-        return False
-
-    for i in range(len(wanted)):
-        place(i, set())
-    return owner
 
 
 class Comparison:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FOUND = 5
 """Tools that suggest_call searches when it is given none."""
 
-Search = Callable[[str], "list[Candidate]"]
+Search = Callable[[str, int], "list[Candidate]"]
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Planning:
         if row.candidates is not None or search is None:
             offered = [Candidate(tool) for tool in self.pool.candidates(row, self.found, self.seed)]
         else:
-            offered = search(row.query)
+            offered = search(row.query, self._steps(row))
         if not offered:
             given.reason = "The search found no tool that fits."
             return given
@@ -169,8 +169,8 @@ def searching(planning: Planning, say: Say) -> Iterator[Search]:
         _build_apart(mine, RetrievalFiles(planning.tools, []), None)
         index = SearchIndex.open(mine.index_dir, settings=mine)
 
-        def search(query: str) -> list[Candidate]:
-            answer = index.find(query, limit=planning.found)
+        def search(query: str, steps: int) -> list[Candidate]:
+            answer = index.find(query, limit=planning.found, dynamic=steps == 1)
             return [] if answer.no_match else [Candidate(hit.tool, hit.score) for hit in answer.hits]
 
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from toolscout.eval.plan_graph import Plan, texts
 from toolscout.records import GoldCall, JsonObject, Tool
-from toolscout.validation import Problem, refuse_document
+from toolscout.validation import Problem, asking_less, refuse_document
 
 
 def misfits(plan: Plan, tools: Mapping[str, Tool]) -> list[str]:
@@ -31,9 +31,7 @@ def _misfit(plan: Plan, call: GoldCall, schema: JsonObject) -> str:
     whole = {name for name, value in arguments.items() if isinstance(value, str) and plan.refers(value)}
     if whole:
         arguments = {name: value for name, value in arguments.items() if name not in whole}
-        required = schema.get("required")
-        if isinstance(required, list):
-            schema = {**schema, "required": [name for name in required if name not in whole]}
+        schema = asking_less(schema, whole)
     try:
         validator = jsonschema_rs.validator_for(schema, retriever=refuse_document)
     except (jsonschema_rs.ValidationError, ValueError):

@@ -466,7 +466,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     settings = Settings(home=args.home, encoder=args.encoder)
     index = SearchIndex.open(settings.index_dir, settings=settings, params=fusion.SearchParams())
-    calls = [call for path in args.calls for call in read_records(path, Call)]
+    # What runs of one training kept apart overlaps.
+    calls = list({call.id: call for path in args.calls for call in read_records(path, Call)}.values())
     choose = [call for path in args.choose for call in read_records(path, Call)] if args.choose else calls
     names = ", ".join(path.name for path in [*args.calls, *args.alike, *args.everyday, *args.choose])
     counts = f"{len(calls)} and {len(choose)}" if args.choose else f"{len(calls)}"

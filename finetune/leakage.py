@@ -86,13 +86,16 @@ def _mark(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def trained_on(rows: Path) -> npt.NDArray[np.uint64]:
-    """Short marks of every request and tool id in a run's ``rows.jsonl.gz``, golds and negatives: uint64 [n], sorted.
-    What the encoder that ships saw is kept so in the repository (``tests/trained_on.npy``)."""
+def trained_on(*rows: Path) -> npt.NDArray[np.uint64]:
+    """Short marks of every request and tool id in the ``rows.jsonl.gz`` of runs, golds and negatives: uint64 [n],
+    sorted. A file that ends in ``.npy`` holds such marks already. What the encoder that ships saw, from its first run
+    to its last, is kept so in the repository (``tests/trained_on.npy``)."""
     said: set[str] = set()
-    for _, row in read_objects(rows):
-        said |= {same_text(str(row["query"])), str(row["gold"]), *map(str, row["negatives"])}
-    return np.unique(short_marks(map(_mark, said - {""})))
+    for path in rows:
+        for _, row in read_objects(path) if path.suffix != ".npy" else ():
+            said |= {same_text(str(row["query"])), str(row["gold"]), *map(str, row["negatives"])}
+    known = [np.load(path) for path in rows if path.suffix == ".npy"]
+    return np.unique(np.concatenate([short_marks(map(_mark, said - {""})), *known]))
 
 
 def short_marks(marks: Iterable[str]) -> npt.NDArray[np.uint64]:
@@ -102,10 +105,11 @@ def short_marks(marks: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """``python -m toolscout.finetune.leakage DEV TOOLS...`` prints the marks of dev as JSON; TOOLS are all pools whose
-    tools a training shows or a measuring asks over. ``... --trained RUN/rows.jsonl.gz OUT.npy`` keeps what it saw."""
+    tools a training shows or a measuring asks over. ``... --trained OUT.npy RUN/rows.jsonl.gz ...`` keeps what runs
+    saw; of earlier ones, their OUT.npy will do."""
     given = sys.argv[1:] if argv is None else list(argv)
     if given[0] == "--trained":
-        np.save(given[2], trained_on(Path(given[1])))
+        np.save(given[1], trained_on(*map(Path, given[2:])))
         return
     dev, *tools = (Path(a) for a in given)
     print(json.dumps(marks(read_calls([dev]), read_pool(tools)), indent=0))

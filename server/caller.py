@@ -45,7 +45,7 @@ from toolscout.server.grounding import (
 )
 from toolscout.server.skeleton import extract, skeleton
 from toolscout.settings import Settings
-from toolscout.validation import Problem, validate
+from toolscout.validation import Problem, asking_less, validate
 
 if TYPE_CHECKING:
     from toolscout.index.chooser import Chooser
@@ -645,10 +645,7 @@ class _Run:
 def _problems(
     arguments: JsonObject, schema: JsonObject, absent: set[str] | frozenset[str] = frozenset()
 ) -> list[Problem]:
-    required = schema.get("required") if isinstance(schema, dict) else None
-    if absent and isinstance(required, list):
-        schema = {**schema, "required": [r for r in required if r not in absent]}
-    return validate(arguments, schema)
+    return validate(arguments, asking_less(schema, absent))
 
 
 def _no_tool(choice: _Choice) -> str:

@@ -262,8 +262,9 @@ class Engine:
         servers: Sequence[str] | None = None,
         read_only: bool = False,
         ready_only: bool = False,
+        dynamic: bool = True,
     ) -> Answer:
-        """The search behind `find_tools`, as records."""
+        """The search behind `find_tools`, as records. With ``dynamic=False`` a clear first cuts nothing."""
         from toolscout.index.search import Filters, ToolRequest
 
         if not requests and not (query and query.strip()):
@@ -284,6 +285,7 @@ class Engine:
                 limit=limit,
                 filters=filters,
                 exemplars=exemplars,
+                dynamic=dynamic,
                 favour=frozenset(self._enabled()),
             )
         )
@@ -306,7 +308,8 @@ class Engine:
         if tool_ids:
             candidates = [Candidate(tool=await self._known(tool_id), score=1.0, exemplars=[]) for tool_id in tool_ids]
         else:
-            answer = await self.search(task, limit=5, exemplars=5)
+            # Of a task in several steps one tool may be clear and another needed all the same.
+            answer = await self.search(task, limit=5, exemplars=5, dynamic=steps == 1)
             if answer.no_match:
                 self.journal.note("suggest", task, None, "abstained", started)
                 return {

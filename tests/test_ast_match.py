@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolscout.eval.ast_match import MadeCall, Match, match_calls, standardise, values_match
+from toolscout.ast_match import MadeCall, Match, match_calls, standardise, values_match
 from toolscout.records import GoldCall
 
 RIGHT, NAMES, TOOL, WRONG = (

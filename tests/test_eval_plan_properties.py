@@ -13,8 +13,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from networkx.algorithms.isomorphism import DiGraphMatcher
 
+from toolscout.ast_match import most_pairs
 from toolscout.eval.plan_graph import Plan
-from toolscout.eval.plan_match import Comparison, fitting, most_pairs
+from toolscout.eval.plan_match import Comparison, fitting
 from toolscout.records import Call, GoldCall
 
 TOOLS = ["a/one", "a/two", "b/three"]

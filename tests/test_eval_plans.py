@@ -209,8 +209,7 @@ def test_rows_without_candidates_are_asked_over_the_search(tmp_path: Path) -> No
     said: list[str] = []
     run = measure_plans(TOOLS, [write(tmp_path / "calls.jsonl", rows)], caller=planner, say=said.append)
     offered = {task: ids for task, ids, _ in planner.asked}
-    # Which ones, the search decides: it may hold one tool for clear enough to offer it alone.
-    assert "ledger/create_invoice" in offered[rows[0]["query"]]
+    assert {"ledger/create_invoice", "ledger/account_balance"} <= set(offered[rows[0]["query"]])
     assert set(offered[rows[1]["query"]]) == set(rows[1]["candidates"])
     assert run.result["overall"]["graph"] == 1.0 and any("building the index" in line for line in said)
 

@@ -20,6 +20,7 @@ from toolscout.errors import BadInput, ModelError, NotFound
 from toolscout.finetune import train_encoder as training
 from toolscout.finetune.augment import KINDS, augment
 from toolscout.finetune.leakage import check_leakage, hold_out
+from toolscout.finetune.leakage import main as leakage_main
 from toolscout.finetune.model import encode, load_model
 from toolscout.finetune.negatives import Miner, draw_negatives
 from toolscout.finetune.pairs import (
@@ -171,6 +172,17 @@ def test_an_unseen_dev_tool_among_the_training_rows_is_refused(split: str, refus
                 check_leakage([train], dev)
         else:
             check_leakage([train], dev)
+
+
+def test_marks_of_several_runs_are_united(tmp_path: Path) -> None:
+    for name, gold in (("first", "a/b/c"), ("second", "a/b/d"), ("third", "a/b/e")):
+        row = {"query": "weather in Lima", "gold": gold, "negatives": ["x/y/z"]}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    before, after = tmp_path / "before.npy", tmp_path / "after.npy"
+    leakage_main(["--trained", str(before), str(tmp_path / "first.jsonl"), str(tmp_path / "second.jsonl")])
+    assert len(np.load(before)) == 4  # the request and the negative are the same
+    leakage_main(["--trained", str(after), str(before), str(tmp_path / "third.jsonl")])
+    assert len(np.load(after)) == 5 and set(np.load(before)) < set(np.load(after))
 
 
 def test_an_unseen_tool_is_held_out_under_every_name(pool: Pool) -> None:

@@ -167,12 +167,18 @@ def _matches_alternatives(value: Any, accepted: Any, schema: Any, root: JsonObje
 def _all_matched(
     gold: Sequence[GoldCall], made: Sequence[MadeCall], fits: Callable[[GoldCall, MadeCall], bool]
 ) -> bool:
-    """Whether every gold call can be given a made call of its own (bipartite matching by augmenting paths)."""
-    edges = [[j for j, m in enumerate(made) if fits(g, m)] for g in gold]
+    """Whether every gold call can be given a made call of its own."""
+    if len(gold) != len(made):
+        return False
+    return len(most_pairs([[j for j, m in enumerate(made) if fits(g, m)] for g in gold])) == len(gold)
+
+
+def most_pairs(wanted: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Given what each place may have, a largest giving of one to each: {given: place} (augmenting paths)."""
     owner: dict[int, int] = {}
 
     def place(i: int, tried: set[int]) -> bool:
-        for j in edges[i]:
+        for j in wanted[i]:
             if j not in tried:
                 tried.add(j)
                 if j not in owner or place(owner[j], tried):
@@ -180,7 +186,9 @@ def _all_matched(
                     return True
         return False
 
-    return len(gold) == len(made) and all(place(i, set()) for i in range(len(gold)))
+    for i in range(len(wanted)):
+        place(i, set())
+    return owner
 
 
 def _resolved(schema: Any, root: JsonObject, depth: int = 0) -> list[JsonObject]:

@@ -13,7 +13,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,14 @@ def validate(arguments: JsonObject, schema: JsonObject, *, key: str | None = Non
         if len(problems) >= _MAX_PROBLEMS:
             break
     return list(problems.values())[:_MAX_PROBLEMS]
+
+
+def asking_less(schema: JsonObject, names: Collection[str]) -> JsonObject:
+    """The schema without these names among its required ones: they are absent for a reason of their own."""
+    required = schema.get("required") if isinstance(schema, dict) else None  # a broken schema may be anything
+    if not names or not isinstance(required, list):
+        return schema
+    return {**schema, "required": [name for name in required if name not in names]}
 
 
 def schema_trouble(schema: JsonObject, *, key: str | None = None) -> str | None:

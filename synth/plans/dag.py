@@ -11,7 +11,7 @@ from pydantic import Field
 
 from toolscout.records import JsonObject, Record, Tool
 from toolscout.schema import simplify_arguments
-from toolscout.validation import validate
+from toolscout.validation import asking_less, validate
 
 LEAST, MOST = 2, 10
 """Calls of a plan."""
@@ -166,12 +166,7 @@ def misfits(step: PlanStep, tool: Tool) -> list[str]:
     aside. Names that the schema does not have are wrong even where it says nothing of further ones."""
     referring = references(step.arguments)
     whole = {name for name in step.arguments if f"$.{name}" in referring}
-    schema, key = tool.input_schema, tool.fingerprint or None
-    if whole:
-        key = None
-        required = schema.get("required")
-        if isinstance(required, list):
-            schema = {**schema, "required": [name for name in required if name not in whole]}
+    schema, key = asking_less(tool.input_schema, whole), (not whole and tool.fingerprint) or None
     plain = {name: value for name, value in step.arguments.items() if name not in whole}
     found = [p.line() for p in validate(plain, schema, key=key) if p.path not in referring]
     properties = simplify_arguments(tool.input_schema)["properties"]
