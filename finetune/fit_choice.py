@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.errors import BadInput
-from toolscout.finetune.pairs import Pool, definition, read_calls, read_pool
+from toolscout.finetune.pairs import Pool, definition, read_calls, read_kept_apart, read_pool
 from toolscout.index import fusion
 from toolscout.index.chooser import TERMS, Chooser, logits, probabilities
 from toolscout.index.encoder import OnnxEncoder
@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     params = fusion.read_params(path)
     with OnnxEncoder(args.encoder) as encoder:
         chooser = Chooser(encoder, params)
-        rows = draws(read_calls(args.calls), pool, chooser)
+        rows = draws(read_kept_apart(args.calls), pool, chooser)
         checked = draws(read_calls(args.check), pool, chooser) if args.check else []
     if not any(r.right < len(r.cosines) for r in rows):
         raise BadInput("None of the requests has a gold tool in the pool.", "Give the tools that they are for.")

@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.finetune.augment import augment
+from toolscout.finetune.pairs import read_kept_apart
 from toolscout.index import fusion
 from toolscout.index.bm25 import Bm25Weights, Inverted, WordScores
 from toolscout.index.document import name_words
@@ -466,8 +467,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     settings = Settings(home=args.home, encoder=args.encoder)
     index = SearchIndex.open(settings.index_dir, settings=settings, params=fusion.SearchParams())
-    # What runs of one training kept apart overlaps.
-    calls = list({call.id: call for path in args.calls for call in read_records(path, Call)}.values())
+    calls = read_kept_apart(args.calls)
     choose = [call for path in args.choose for call in read_records(path, Call)] if args.choose else calls
     names = ", ".join(path.name for path in [*args.calls, *args.alike, *args.everyday, *args.choose])
     counts = f"{len(calls)} and {len(choose)}" if args.choose else f"{len(calls)}"

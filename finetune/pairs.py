@@ -113,6 +113,11 @@ def read_calls(paths: Sequence[Path]) -> list[Call]:
     return [call for path in paths for call in read_records(path, Call)]
 
 
+def read_kept_apart(paths: Sequence[Path]) -> list[Call]:
+    """Rows that runs of one training kept apart for fitting: what several runs kept counts once."""
+    return list({call.id: call for call in read_calls(paths)}.values())
+
+
 def make_pairs(calls: Iterable[Call], pool: Pool, *, max_gold: int = 1) -> tuple[list[Pair], Counter[str]]:
     """One pair for each gold tool; beside them, how many were left out and why.
 
