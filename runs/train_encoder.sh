@@ -76,7 +76,7 @@ fi
 failed=0
 if todo check parity.json; then
   if "$python" -m toolscout.finetune.check_export "$out/run/model" "$encoder" \
-    --tools "${pool[@]}" --servers "${pool_servers[@]}" --calls "${dev[@]}" \
+    --tools "${pool[@]}" --servers "${pool_servers[@]}" --calls "${dev[@]}" "$out/run/fit.jsonl.gz" \
     --min-cosine "${MIN_COSINE:-0.99}" --max-loss "${MAX_LOSS:-0.005}" > "$results/parity.json.part"; then
     keep parity.json
   else
