@@ -9,9 +9,12 @@ import typer
 from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
+from toolscout.eval.apibank_cli import apibank
 from toolscout.eval.guard_cli import guard
+from toolscout.eval.needle_cli import needle
 from toolscout.eval.plan_cli import plan
 from toolscout.eval.setup_cli import setup
+from toolscout.eval.strategies_cli import strategies
 from toolscout.files import replace_file, write_json
 
 app = typer.Typer(
@@ -46,9 +49,12 @@ class ManyFiles(TyperCommand):
         return list(super().parse_args(ctx, spread))
 
 
+app.command("apibank", cls=ManyFiles)(apibank)
 app.command("guard", cls=ManyFiles)(guard)
+app.command("needle", cls=ManyFiles)(needle)
 app.command("plan", cls=ManyFiles)(plan)
 app.command("setup", cls=ManyFiles)(setup)
+app.command("strategies", cls=ManyFiles)(strategies)
 
 
 @app.command(cls=ManyFiles)
