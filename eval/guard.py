@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,14 +66,18 @@ def measure_guard(
     tools: Iterable[Path],
     servers: Iterable[Path],
     *,
+    honest: Mapping[str, Sequence[Attack]] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> JsonObject:
     """Scan poisoned and honest tools.
 
+    Args:
+        honest: honest tools that were written to be taken for poison, by name of file, in the form of attacks.
+
     Returns:
         ``detection``: by part (``tuning``, ``held_out``, ``all``): n, held back, rate, by kind, level and language, and
-        what was missed. ``alarms``: by file and half, the same way, with what was quoted. ``ms_per_tool``: CPU time,
-        median and 99th percentile. Fractions between 0 and 1.
+        what was missed. ``alarms``: by file and half, the same way, with what was quoted. ``tricky``: by file and part,
+        for ``honest``. ``ms_per_tool``: CPU time, median and 99th percentile. Fractions between 0 and 1.
     """
     result: JsonObject = {"detection": {}, "alarms": {}}
     hits = {attack.id: _findings(attack) for attack in attacks}
@@ -81,6 +85,8 @@ def measure_guard(
         some = [a for a in attacks if part in ("all", a.part)]
         if some:
             result["detection"][part] = _detection(some, hits)
+    for name, rows in (honest or {}).items():
+        result.setdefault("tricky", {})[name] = _tricky(rows)
     known = {s.server_id: s for path in servers for s in _records(path, Server)}
     times: list[float] = []
     for path in tools:
@@ -110,6 +116,18 @@ def _detection(attacks: Sequence[Attack], hits: dict[str, list[Finding]]) -> Jso
     missed = [a for a in attacks if not holds_back(hits[a.id])]
     found["missed"] = [{"id": a.id, "kind": a.kind, "level": a.level, "tool": a.tool.name} for a in missed[:QUOTED]]
     return found
+
+
+def _tricky(rows: Sequence[Attack]) -> JsonObject:
+    counts: JsonObject = {}
+    for part in (*PARTS, "all"):
+        some = [row for row in rows if part in ("all", row.part)]
+        grave = {row.id: [f for f in _findings(row) if f.severity is not Severity.INFO] for row in some}
+        held = [row for row in some if grave[row.id]]
+        counts[part] = {"n": len(some), "held_back": len(held), "rate": round(len(held) / max(len(some), 1), 4)}
+        counts[part]["by_code"] = dict(Counter(code for row in held for code in {f.code for f in grave[row.id]}))
+        counts[part]["quoted"] = [{"id": row.id, **grave[row.id][0].to_json()} for row in held[:QUOTED]]
+    return counts
 
 
 def _alarms(tools: Sequence[Tool], known: dict[str, Server], times: list[float]) -> dict[str, JsonObject]:

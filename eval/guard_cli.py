@@ -18,6 +18,10 @@ def guard(
     servers: Annotated[
         list[Path] | None, typer.Option(help="Files of their servers; several may follow.", show_default=False)
     ] = None,
+    honest: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files of honest tools that look like poison, as in eval/data/honest_blind.jsonl."),
+    ] = None,
     calls: Annotated[
         list[Path] | None,
         typer.Option(help="Files of requests: also measure attacks on the ranking of --tools.", show_default=False),
@@ -33,7 +37,8 @@ def guard(
 
     say = _say(quiet)
     poisoned = read_attacks(attacks)
-    result = measure_guard(poisoned, tools or [], servers or [], say=say)
+    tricky = {path.name: read_attacks(path) for path in honest or []}
+    result = measure_guard(poisoned, tools or [], servers or [], honest=tricky, say=say)
     if calls:
         result["ranking"] = _ranking(poisoned, tools or [], servers or [], calls, cache, _settings(None), say)
     if json_out is not None:
@@ -76,6 +81,9 @@ def tables(result: JsonObject) -> list[Any]:
             "By kind", ["kind", "tools", "held back"], [[k, str(v["n"]), str(v["held_back"])] for k, v in kinds.items()]
         )
     )
+    for name, parts in result.get("tricky", {}).items():
+        counts = [[part, str(c["n"]), str(c["held_back"]), _percent(c["rate"])] for part, c in parts.items()]
+        shown.append(Table(f"Honest, but tricky: {name}", ["part", "tools", "held back", "rate"], counts))
     alarms = [
         [f"{name} ({half})", str(c["n"]), str(c["held_back"]), _percent(c["rate"])]
         for name, halves in result["alarms"].items()
