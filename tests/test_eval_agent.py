@@ -1,0 +1,389 @@
+"""The agent experiment end to end: a real endpoint that answers by a script, a real server, a real Toolscout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_endpoint import Body, ChatEndpoint, Reply, refused
+from typer.testing import CliRunner
+
+from toolscout.errors import BadInput, ModelError, NotAllowed
+from toolscout.eval.agent_gaia import read_gaia, right
+from toolscout.eval.agent_loop import Doing, Made, Mind
+from toolscout.eval.agent_report import agent_report, agent_tables
+from toolscout.eval.agent_run import AgentOptions, AgentRun, measure_agent
+from toolscout.eval.agent_score import Prices, score
+from toolscout.eval.agent_servers import opened
+from toolscout.eval.agent_trials import Trial, failure_of
+from toolscout.settings import Settings
+
+SERVER = '''
+import sys
+from pathlib import Path
+from fastmcp import FastMCP
+
+server = FastMCP("notes")
+folder = Path(sys.argv[1])
+
+
+@server.tool
+def write_note(name: str, text: str) -> str:
+    """Write a text note into a file of the given name in the notes folder."""
+    (folder / name).write_text(text)
+    return "written"
+
+
+@server.tool
+def read_note(name: str) -> str:
+    """Read the text note in the file of the given name from the notes folder."""
+    return (folder / name).read_text()
+
+
+server.run(show_banner=False)
+'''
+TASKS = [
+    {"id": "write", "request": "Write a text note heron.txt with the text: tall", "servers": ["notes"],
+     "split": "notes", "checks": [{"file": "heron.txt", "equals": "tall"}]},
+    {"id": "read", "request": "What does the text note <b>colour.txt</b> say?", "servers": ["notes"], "split": "notes",
+     "start": {"files": {"colour.txt": "grey"}}, "checks": [{"answer": True, "equals": "grey"}]},
+]  # fmt: skip
+
+Turn = dict[str, Any] | str
+"""What a scripted model does: calls of tools by name, or its last words."""
+
+
+class Endpoint(ChatEndpoint):
+    """A model that acts by a script: ``script(request, turn)`` with the request's text and how many results it has."""
+
+    def __init__(self, script: Callable[[Body, int], Turn]) -> None:
+        self.script = script
+        super().__init__(self.act)
+
+    def act(self, body: Body) -> Reply:
+        results = sum(message["role"] == "tool" for message in body["messages"])
+        turn = self.script(body, results)
+        message: dict[str, Any] = {"role": "assistant", "content": turn if isinstance(turn, str) else None}
+        if isinstance(turn, dict):
+            function = {"name": turn["tool"], "arguments": json.dumps(turn["args"])}
+            message["tool_calls"] = [{"id": f"c{results}", "type": "function", "function": function}]
+        end = "stop" if isinstance(turn, str) else "tool_calls"
+        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        choice = {"index": 0, "message": message, "finish_reason": end}
+        top = {"id": "x", "object": "chat.completion", "created": 1, "model": "script"}
+        return 200, {**top, "choices": [choice], "usage": usage}
+
+
+def names(body: Body) -> set[str]:
+    return {tool["function"]["name"] for tool in body["tools"]}
+
+
+def asked(body: Body) -> str:
+    return next(str(m["content"]) for m in body["messages"] if m["role"] == "user")
+
+
+def last(body: Body) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def clever(body: Body, results: int) -> Turn:
+    """Does both tasks, with whatever tools it is given."""
+    writing = "heron" in asked(body)
+    args = {"name": "heron.txt", "text": "tall"} if writing else {"name": "colour.txt"}
+    tool = "write_note" if writing else "read_note"
+    if "find_tools" not in names(body):
+        return {"tool": f"notes_{tool}", "args": args} if not results else "ANSWER: grey"
+    if results == 0:
+        return {"tool": "find_tools", "args": {"query": "write a text note" if writing else "read a text note"}}
+    if results == 1:
+        assert f"notes/{tool}" in last(body)
+        return {"tool": "invoke", "args": {"tool_id": f"notes/{tool}", "arguments": args}}
+    return "ANSWER: grey"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("agent")
+    (folder / "notes.py").write_text(SERVER)
+    entry = {"command": sys.executable, "args": [str(folder / "notes.py"), "{folder}"]}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"notes": entry}}))
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in TASKS))
+    return folder
+
+
+def options(files: Path, url: str, **changed: Any) -> AgentOptions:
+    chosen = AgentOptions(Mind(url, "script", turns=6, seconds=300), files / "tasks.jsonl", servers=files / "mcp.json")
+    return replace(chosen, **changed)
+
+
+def test_an_agent_does_a_task_with_a_real_server(files: Path, settings: Settings, tmp_path: Path) -> None:
+    work = tmp_path / "rows.jsonl"
+    with Endpoint(clever) as endpoint:
+        chosen = options(files, endpoint.url, arms=["all"], limit=1)
+        run = measure_agent(chosen, settings=settings, work=work)
+        assert [(t.passed, t.steps, t.turns, t.prompt_tokens) for t in run.trials] == [(True, 1, 2, 200)]
+        before = len(endpoint.asked)
+        assert measure_agent(chosen, settings=settings, work=work).result == run.result
+        assert len(endpoint.asked) == before
+
+
+@pytest.mark.slow
+def test_two_arms_do_the_tasks_and_a_later_run_goes_on(files: Path, settings: Settings, tmp_path: Path) -> None:
+    work = tmp_path / "rows.jsonl"
+    with Endpoint(clever) as endpoint:
+        chosen = options(files, endpoint.url, arms=["all", "find"])
+        run = measure_agent(chosen, settings=settings, work=work)
+        assert [(t.id, t.arm, t.passed) for t in run.trials] == [
+            ("write", "all", True), ("write", "find", True), ("read", "all", True), ("read", "find", True),
+        ]  # fmt: skip
+        tools = [made["tool"] for made in run.trials[1].calls]
+        assert tools == ["toolscout/find_tools", "notes/write_note"]
+        arms = run.result["arms"]
+        assert (arms["all"]["steps"], arms["find"]["steps"]) == (1, 2)
+        assert (arms["all"]["turns"], arms["find"]["turns"]) == (2, 3)
+        assert arms["find"]["tokens"] == {"prompt": 300, "completion": 30}
+        # The first arm is told of the tools themselves, the second of Toolscout's two alone.
+        told = {frozenset(names(body)) for body in endpoint.asked}
+        assert told == {frozenset({"notes_write_note", "notes_read_note"}), frozenset({"find_tools", "invoke"})}
+
+        # Resumed: a torn last line is done again, nothing else; other prices need no model.
+        lines = work.read_text().splitlines(keepends=True)
+        work.write_text("".join(lines[:4]) + lines[4][:40])
+        before = len(endpoint.asked)
+        prices = Prices.parse(1, ["toolscout=0.5"], 1.0, 0)
+        again = measure_agent(chosen, settings=settings, work=work, prices=prices)
+        assert {asked(body) for body in endpoint.asked[before:]} == {TASKS[1]["request"]}
+        assert again.result["arms"]["find"]["weighted_steps"] == 1.5 + 0.3
+        assert again.result["arms"]["find"]["success"] == 1.0
+        with pytest.raises(BadInput, match="another run"):
+            measure_agent(options(files, endpoint.url, mind=Mind(endpoint.url, "other")), settings=settings, work=work)
+
+    page = agent_report(again, tmp_path / "report").read_text()
+    assert "find_tools + invoke" in page
+    assert len((tmp_path / "report" / "rows.jsonl").read_text().splitlines()) == 4
+
+
+class Caller(Endpoint):
+    """Both models at one endpoint: what constrains its answer is asked by suggest_call."""
+
+    def act(self, body: Body) -> Reply:
+        if "tools" in body:
+            return super().act(body)
+        call = {"tool_id": "notes/write_note", "arguments": {"name": "heron.txt", "text": "tall"}, "missing": []}
+        schema = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
+        known = schema.get("properties", call)
+        message = {
+            "role": "assistant",
+            "content": json.dumps({k: v for k, v in _named(call, known).items() if k in known}),
+        }
+        return 200, {"choices": [{"message": message, "finish_reason": "stop"}]}
+
+
+def _named(call: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """The call under the names that the schema uses."""
+    choice = {
+        k: next((v for v in node["enum"] if "write" in str(v)), node["enum"][0])
+        for k, node in known.items()
+        if "enum" in node
+    }
+    return {**call, **choice}
+
+
+@pytest.mark.slow
+def test_the_suggested_first_call_is_made_before_the_model_begins(
+    files: Path, settings: Settings, tmp_path: Path
+) -> None:
+    with Caller(lambda body, results: "ANSWER: done") as endpoint:
+        mine = settings.model_copy(update={"model_url": endpoint.url, "model": "caller"})
+        chosen = options(files, endpoint.url, arms=["bootstrap"])
+        run = measure_agent(chosen, settings=mine)
+    written, reading = run.trials
+    assert written.bootstrap == "made", written
+    assert written.passed
+    assert [made["tool"] for made in written.calls] == ["toolscout/suggest_call", "notes/write_note"]
+    body = next(b for b in endpoint.asked if "tools" in b)
+    assert [m["role"] for m in body["messages"]][-3:] == ["user", "assistant", "tool"]
+    assert "written" in last(body)
+    # Nothing that was asked is what the file says: the second task ends without the answer.
+    assert not reading.passed
+    page = agent_report(run, tmp_path / "report").read_text()
+    assert "<b>colour.txt" not in page and "&lt;b&gt;colour.txt" in page
+
+
+@pytest.mark.slow
+def test_an_agent_that_goes_in_circles_and_one_that_gives_up(files: Path, settings: Settings) -> None:
+    def lost(body: Body, results: int) -> Turn:
+        if "heron" in asked(body):
+            return {"tool": "notes_read_note", "args": {"name": "colour.txt"}}  # there is none: an error, each time
+        return {"tool": "notes_read_note", "args": {"name": "none.txt"}} if not results else "ANSWER: unknown"
+
+    with Endpoint(lost) as endpoint:
+        run = measure_agent(options(files, endpoint.url, arms=["all"]), settings=settings)
+    assert [(t.failure, t.steps) for t in run.trials] == [("turns", 6), ("tool errors", 1)]
+    assert not run.trials[0].calls[0]["ok"]
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_refuses_the_key_ends_the_run_and_what_is_done_is_kept(
+    files: Path, settings: Settings, tmp_path: Path
+) -> None:
+    work = tmp_path / "rows.jsonl"
+    with Endpoint(clever) as endpoint:
+        act = endpoint.reply
+        endpoint.reply = lambda body: act(body) if "heron" in asked(body) else refused("no such key", 401)
+        with pytest.raises(ModelError, match="401"):
+            measure_agent(options(files, endpoint.url, arms=["all"]), settings=settings, work=work)
+    assert len(work.read_text().splitlines()) == 2
+
+
+def test_the_command_says_what_is_missing(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolscout.eval.cli import app
+
+    line = ["agent", "--model", "m", "--model-url", "http://127.0.0.1:1/v1"]
+    with pytest.raises(BadInput, match="exclude each other"):
+        CliRunner().invoke(app, [*line, "--tasks", "a", "--gaia", "b"], catch_exceptions=False)
+    with pytest.raises(BadInput, match="no arm 'some'"):
+        CliRunner().invoke(app, [*line, "--arms", "some"], catch_exceptions=False)
+    with pytest.raises(BadInput, match="is no price"):
+        CliRunner().invoke(app, [*line, "--price", "x=much"], catch_exceptions=False)
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(NotAllowed) as error:
+        CliRunner().invoke(app, line, catch_exceptions=False)
+    assert "toolscout[agent]" in error.value.sentence()
+
+
+def trial(name: str, arm: str, passed: bool, number: int = 1, **more: Any) -> Trial:
+    return Trial(name, arm, number, "", passed, **more)
+
+
+def test_scores_by_hand() -> None:
+    calls = [{"tool": "a/x", "ok": True, "said": ""}, {"tool": "b/y", "ok": False, "said": "no"}]
+    rows = [
+        trial("1", "all", True, calls=calls, prompt_tokens=2000, completion_tokens=500),
+        trial("2", "all", False, calls=calls[:1], failure="answer"),
+        trial("1", "find", False, failure="turns"),
+        trial("2", "find", True),
+    ]
+    result = score(rows, Prices(1, {"a": 3, "b/y": 0.5}, 0.25, 2), "m", ["all", "find"])
+    arm = result["arms"]["all"]
+    assert arm["success"] == 0.5
+    assert arm["steps"] == 1.5
+    assert arm["weighted_steps"] == ((3 + 0.5 + 0.5 + 1.0) + 3) / 2
+    assert arm["weighted_steps_of_successes"] == 5
+    assert arm["failed_calls"] == 0.5
+    assert result["against"] == {"find": {"won": 1, "lost": 1, "n": 2}}
+    assert arm["failures"]["answer"] == 1
+    text = "".join(table.html() for table in agent_tables(result))
+    assert "all tools" in text
+    assert result["arms"]["find"]["every_trial"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("doing", "wrong", "kind"),
+    [
+        (Doing(), [], ""),
+        (Doing(stopped="turns"), [], ""),
+        (Doing(stopped="time"), ["file: x"], "time"),
+        (Doing(calls=[Made("toolscout/find_tools")]), ["file: x"], "no call"),
+        (Doing(calls=[Made("a/x")]), ["file: x", "unchanged: y was changed"], "damage"),
+        (Doing(calls=[Made("a/x", ok=False)]), ["file: x"], "tool errors"),
+        (Doing(calls=[Made("a/x")]), ["answer: y"], "answer"),
+        (Doing(calls=[Made("a/x")]), ["answer: y", "file: x"], "end state"),
+    ],
+)
+def test_kinds_of_failure(doing: Doing, wrong: list[str], kind: str) -> None:
+    assert failure_of(doing, wrong) == kind
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "good"),
+    [
+        ("FINAL ANSWER: $1,250.00", "1250", True),
+        ("FINAL ANSWER: 12 %", "12", True),
+        ("FINAL ANSWER: 12 cats", "12", False),
+        ("FINAL ANSWER: The  Blue-Whale.", "the blue whale", True),
+        ("FINAL ANSWER: blue", "the blue whale", False),
+        ("ANSWER: a, B ; 3.0", "A,b,3", True),
+        ("ANSWER: b, a", "a, b", False),
+        ("ANSWER: a", "a, b", False),
+        ("", "0", False),
+        ("ANSWER: Zürich", "zürich", True),
+    ],
+)
+def test_gaia_matches(answer: str, truth: str, good: bool) -> None:
+    assert right(answer, truth) is good
+
+
+def gaia_row(name: str, truth: object, file: str = "") -> str:
+    row = {
+        "task_id": name,
+        "Question": f"Which colour is {name}?",
+        "Level": 1,
+        "Final answer": truth,
+        "file_name": file,
+    }
+    return json.dumps(row) + "\n"
+
+
+def test_gaia_files(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.jsonl"
+    path.write_text(gaia_row("a", "grey", "a.txt") + gaia_row("b", "?"))
+    with pytest.raises(Exception, match=r"a\.txt"):
+        read_gaia(path)
+    (tmp_path / "a.txt").write_text("grey")
+    assert [(row.task_id, row.level, row.truth) for row in read_gaia(path)] == [("a", "1", "grey")]
+    path.write_text(gaia_row("b", "?"))
+    with pytest.raises(BadInput, match="validation part"):
+        read_gaia(path)
+
+
+@pytest.mark.slow
+def test_gaia_goes_through_the_same_harness(files: Path, settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "metadata.jsonl"
+    path.write_text(gaia_row("a", "Grey!", "colour.txt"))
+    (tmp_path / "colour.txt").write_text("grey")
+
+    def script(body: Body, results: int) -> Turn:
+        assert "colour.txt" in asked(body)
+        return (
+            {"tool": "notes_read_note", "args": {"name": "colour.txt"}}
+            if not results
+            else f"FINAL ANSWER: {last(body)}"
+        )
+
+    with Endpoint(script) as endpoint:
+        run = measure_agent(options(files, endpoint.url, arms=["all"], gaia=path), settings=settings)
+    assert [(t.passed, t.split) for t in run.trials] == [(True, "level 1")]
+    assert isinstance(run, AgentRun)
+
+
+def test_a_sandboxed_server_writes_to_the_tasks_folder_and_nowhere_else(tmp_path: Path) -> None:
+    from toolscout.crawler.sandbox import Bubblewrap, Job, probe
+
+    sandbox = Bubblewrap()
+    if (problem := probe(sandbox)) is not None:
+        pytest.skip(f"no bubblewrap here: {problem}")
+    import os
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "trial"
+        folder.mkdir()
+        Path(root).chmod(0o711)
+        if os.geteuid() == 0:
+            os.chown(folder, sandbox.uid(0), sandbox.uid(0))
+        script = 'echo in > "$1/in.txt"; echo out > "$1/../out.txt"; grep -c : /proc/net/dev'
+        job = Job(["/bin/sh", "-c", script, "sh", str(folder)])
+        line = opened(sandbox, job, folder, network=False)
+        done = subprocess.run(line, env={}, capture_output=True, text=True, timeout=30)
+        assert (folder / "in.txt").read_text() == "in\n", done.stderr
+        assert not (Path(root) / "out.txt").exists()
+        assert done.stdout.split()[-1] == "1"  # loopback of its own, and no other interface
+        assert "--share-net" in opened(sandbox, job, folder, network=True)
