@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from mcp_types import CallToolResult, EmbeddedResource, ImageContent, TextContent, TextResourceContents
 from test_invoke import World
 
+from toolscout.causes import Cause, cause_of
+from toolscout.index.acts import act_of
 from toolscout.records import Call, GoldCall, Tool
+from toolscout.responses import Response, response_of
 from toolscout.settings import Settings
-from toolscout.synth.trajectories.acts import act_of
-from toolscout.synth.trajectories.causes import Cause, cause_of
 from toolscout.synth.trajectories.executions import Executions, execution_key
 from toolscout.synth.trajectories.references import fitted, look_up, read_reference, references, stands_in
-from toolscout.synth.trajectories.responses import Response, response_of
 from toolscout.synth.trajectories.run import Run, StepRun, draft_of_row, in_order, trajectory
 
 

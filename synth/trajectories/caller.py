@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import BadInput, UpstreamError
 from toolscout.records import JsonObject
-from toolscout.synth.trajectories.responses import CONNECTION, PROTOCOL, TIMEOUT, Response, response_of
+from toolscout.responses import CONNECTION, PROTOCOL, TIMEOUT, Response, response_of
 
 if TYPE_CHECKING:
     from fastmcp import Client
@@ -28,13 +29,15 @@ _REQUEST_TIMEOUT = -32001
 class Target:
     """Where ``invoke`` is reached: a home folder that ``toolscout serve`` is started over, or the URL of a running one.
 
-    ``token`` is the bearer token of a URL; ``log`` the file that takes the stderr of a server that is started.
+    ``token`` is the bearer token of a URL; ``log`` the file that takes the stderr of a server that is started, ``env``
+    what its environment has beside ours.
     """
 
     home: Path | None = None
     url: str = ""
     token: str = ""
     log: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
     def client(self) -> Client[Any]:
         """A client, not connected yet."""
@@ -45,7 +48,7 @@ class Target:
             remote = StreamableHttpTransport(self.url, auth=self.token or None)
             return Client(remote, init_timeout=_CONNECT_SECONDS, mode="auto")
         # Offers to install something go to a person; nobody is there.
-        env = {**os.environ, "TOOLSCOUT_HOME": str(self.home), "TOOLSCOUT_INSTALL_OFFERS": "0"}
+        env = {**os.environ, **self.env, "TOOLSCOUT_HOME": str(self.home), "TOOLSCOUT_INSTALL_OFFERS": "0"}
         local = StdioTransport(
             sys.executable, ["-m", "toolscout", "serve"], env=env, keep_alive=False, log_file=self.log
         )
@@ -97,13 +100,20 @@ class Caller:
 
     async def call(self, tool_id: str, arguments: JsonObject) -> Response:
         """Have a tool called; whatever goes wrong on the way is a response that says so."""
+        return await self._ask("invoke", {"tool_id": tool_id, "arguments": arguments, "timeout_s": self.seconds})
+
+    async def suggest(self, task: str, *, steps: int = 1, tool_ids: Sequence[str] = ()) -> Response:
+        """What ``suggest_call`` answers (its JSON is the structured content); failures as in `call`."""
+        asked: JsonObject = {"task": task, "steps": steps}
+        return await self._ask("suggest_call", asked | ({"tool_ids": list(tool_ids)} if tool_ids else {}))
+
+    async def _ask(self, name: str, asked: JsonObject) -> Response:
         from mcp.shared.exceptions import MCPError
 
         client = self._client
         assert client is not None, "ready() comes first"
-        asked = {"tool_id": tool_id, "arguments": arguments, "timeout_s": self.seconds}
         try:
-            result = await client.call_tool_mcp("invoke", asked, timeout=self.seconds + _SPARE_SECONDS)
+            result = await client.call_tool_mcp(name, asked, timeout=self.seconds + _SPARE_SECONDS)
         except TimeoutError as error:
             return _lost(TIMEOUT, error)
         except MCPError as error:

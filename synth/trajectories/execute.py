@@ -13,20 +13,20 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from toolscout.causes import Cause, cause_of
+from toolscout.index.acts import act_of
 from toolscout.prompt import dumps
 from toolscout.records import JsonObject, Tool
+from toolscout.responses import INTERRUPTED, Response
 from toolscout.schema import simplify_arguments
 from toolscout.synth.bench import Bench
 from toolscout.synth.chain import Outcome
 from toolscout.synth.drafts import Draft
 from toolscout.synth.parsing import Unreadable, read_answer
 from toolscout.synth.prompt_files import load_prompt
-from toolscout.synth.trajectories.acts import act_of
 from toolscout.synth.trajectories.caller import Caller
-from toolscout.synth.trajectories.causes import Cause, cause_of
 from toolscout.synth.trajectories.executions import Executions, execution_key
 from toolscout.synth.trajectories.references import READ, Reference, fitted, look_up, put_in, references, stands_in
-from toolscout.synth.trajectories.responses import INTERRUPTED, Response
 from toolscout.synth.trajectories.run import Run, StepRun
 from toolscout.synth.writer import NoAnswer
 

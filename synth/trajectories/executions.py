@@ -13,8 +13,8 @@ from pathlib import Path
 
 from toolscout.errors import StorageError
 from toolscout.records import JsonObject, Tool, canonical_json, sha256_hex
+from toolscout.responses import Response
 from toolscout.synth.drafts import definition_mark
-from toolscout.synth.trajectories.responses import Response
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS execution (

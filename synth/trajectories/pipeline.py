@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from toolscout.causes import Cause
 from toolscout.errors import BadInput
 from toolscout.files import write_json
 from toolscout.jsonl import read_records, write_records
@@ -28,7 +29,6 @@ from toolscout.synth.pipeline import working_in
 from toolscout.synth.report import report
 from toolscout.synth.trajectories.answer import Answer
 from toolscout.synth.trajectories.caller import Caller
-from toolscout.synth.trajectories.causes import Cause
 from toolscout.synth.trajectories.execute import Execute
 from toolscout.synth.trajectories.executions import Executions
 from toolscout.synth.trajectories.judged import JudgeAnswer, JudgeResponse
@@ -174,7 +174,7 @@ def _forget(again: Collection[str], executions: Executions, bench: Bench, folder
 
     Calls of tools that may write stay unless writes are allowed: a call that failed may have been carried out in part.
     """
-    from toolscout.synth.trajectories.acts import act_of
+    from toolscout.index.acts import act_of
 
     tools = [t.tool_id for t in bench.tools.values() if writes or not act_of(t).writes]
     executions.forget(again, set(tools))

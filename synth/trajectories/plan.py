@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from toolscout.index.acts import act_of
 from toolscout.records import JsonObject
 from toolscout.synth.bench import Bench
 from toolscout.synth.chain import Outcome
 from toolscout.synth.drafts import Draft
-from toolscout.synth.trajectories.acts import act_of
 from toolscout.synth.trajectories.run import Run, in_order
 
 MAY_WRITE = "may write"

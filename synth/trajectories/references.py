@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolscout.records import JsonObject
-from toolscout.synth.trajectories.responses import Response
+from toolscout.responses import Response
 
 EXACT, ALIKE, FOUND, READ = "exact", "alike", "found", "read"
 """How a value was found; ``read`` is a model's reading of a result in prose."""

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from toolscout.prompt import labels
 from toolscout.records import Call, JsonObject, Record, Tool, Trajectory, sha256_hex
+from toolscout.responses import Response
 from toolscout.synth.drafts import PLAIN, Draft, definition_mark
 from toolscout.synth.trajectories.references import references
-from toolscout.synth.trajectories.responses import Response
 
 SUCCESS = "success"
 SOURCE = "synth"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from toolscout.causes import Cause
 from toolscout.records import JsonObject
 from toolscout.synth.bench import Bench
-from toolscout.synth.trajectories.causes import Cause
 from toolscout.synth.trajectories.run import Run, StepRun
 
 _EXAMPLES = 3

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from toolscout.synth.trajectories.responses import Response
+from toolscout.responses import Response
 
 _EVIDENCE = 160
 _SOFT = 600
