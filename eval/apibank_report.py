@@ -89,5 +89,5 @@ def apibank_plot(result: JsonObject, path: Path) -> str | None:
             axes.text(place, value + 1, f"{value:.0f}", fontsize=7, ha="center")
     axes.set_xticks(range(len(groups)), [f"{'one call' if t == 'single' else 'several'}\n{c}" for t, c in groups])
     axes.set(ylabel="% of turns (dark: first, light: among five)", ylim=(0, 106), title="Gold tool found")
-    axes.legend(title="searched with", fontsize=8, loc="lower right")
+    axes.legend(title="searched with", fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return save_figure(figure, path)

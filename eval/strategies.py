@@ -174,7 +174,8 @@ async def _all(
             piece: JsonObject = {
                 "id": row.id, "size": size, "strategy": name, "tools": len(given),
                 "gold": row.gold[0].tool_id in {tool.tool_id for tool in given},
-                "counted": prompts.tokens(row, given), "fits": True,
+                "counted": prompts.tokens(row, given),
+                "fits": True if context or backend is not None else None,
             }  # fmt: skip
             if context and piece["counted"] + (ANSWER_TOKENS if backend is not None else 0) > context:
                 piece["fits"] = False
@@ -228,7 +229,7 @@ def chosen_tool(text: str, given: Sequence[Tool]) -> str | None:
 def summary(pieces: Sequence[JsonObject], *, model: bool = True) -> JsonObject:
     """One strategy in pools of one size. Rows whose prompt does not fit count as wrong, and in no mean but `counted`'s.
 
-    Without a ``model``, ``accuracy`` and what goes with it are None.
+    Without a ``model``, ``accuracy`` and what goes with it are None; so is ``does_not_fit`` where no context is known.
     """
     answered = [piece for piece in pieces if "right" in piece]
     right = sum(bool(piece.get("right")) for piece in pieces)
@@ -238,8 +239,9 @@ def summary(pieces: Sequence[JsonObject], *, model: bool = True) -> JsonObject:
         "accuracy_95": wilson(right, len(pieces)) if model else None,
         "accuracy_of_fitting": _mean([float(piece["right"]) for piece in answered]),
         "gold_in_prompt": _round(share(bool(piece["gold"]) for piece in pieces)),
+        "reachable": _round(share(piece["gold"] and piece["fits"] is not False for piece in pieces)),
         "tools": _mean([float(piece["tools"]) for piece in pieces], 1),
-        "does_not_fit": _round(share(not piece["fits"] for piece in pieces)),
+        "does_not_fit": _round(share(not piece["fits"] for piece in pieces if piece["fits"] is not None)),
         "tokens": {
             "counted": _mean([float(piece["counted"]) for piece in pieces], 1),
             "prompt": _mean([float(piece["prompt"]) for piece in answered if piece["prompt"]], 1),

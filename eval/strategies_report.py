@@ -17,8 +17,8 @@ _COLOURS = {"blank": "#9a9a9a", "keyword": "#c98a1b", "retrieved": "#2563a8"}
 def strategy_tables(result: JsonObject) -> list[Table]:
     """One table a size of the pool."""
     head = [
-        "", "accuracy", "95 %", "of those that fit", "gold in prompt", "does not fit", "tools", "tokens, counted",
-        "tokens, prompt", "tokens, completion",
+        "", "accuracy", "95 %", "of those that fit", "gold in prompt", "and it fits", "does not fit", "tools",
+        "tokens, counted", "tokens, prompt", "tokens, completion",
     ]  # fmt: skip
     who = result["model"] or "no model"
     return [
@@ -40,8 +40,8 @@ def strategy_report(run: StrategiesRun, folder: Path) -> Path:
 
 
 def strategy_plot(result: JsonObject, path: Path) -> str | None:
-    """Accuracy (without a model: gold in the prompt) and tokens over the pool's size, into a PNG file; returned as SVG,
-    too. None where matplotlib is missing."""
+    """Accuracy (without a model: the gold tool is in a prompt that fits) and tokens over the pool's size, into a PNG
+    file; returned as SVG, too. None where matplotlib is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -50,7 +50,7 @@ def strategy_plot(result: JsonObject, path: Path) -> str | None:
     panels: Any = figure.subplots(1, 2)
     left, right = panels
     key, label = (
-        ("accuracy", "right tool chosen") if result["model"] else ("gold_in_prompt", "right tool in the prompt")
+        ("accuracy", "right tool chosen") if result["model"] else ("reachable", "right tool in a prompt that fits")
     )
     sizes = [pool["size"] for pool in result["pools"]]
     for name in result["pools"][0]["strategies"]:
@@ -78,7 +78,8 @@ def _line(name: str, part: JsonObject) -> list[str]:
     tokens = part["tokens"]
     return [
         name, share_text(part["accuracy"]), f"{around[0]:.3f}-{around[1]:.3f}" if around else "-",
-        share_text(part["accuracy_of_fitting"]), share_text(part["gold_in_prompt"]), share_text(part["does_not_fit"]),
+        share_text(part["accuracy_of_fitting"]), share_text(part["gold_in_prompt"]), share_text(part["reachable"]),
+        share_text(part["does_not_fit"]),
         _number(part["tools"]), _number(tokens["counted"]), _number(tokens["prompt"]), _number(tokens["completion"]),
     ]  # fmt: skip
 

@@ -5,8 +5,8 @@
 #
 # DATA holds mcpflow/, pairs/ and public/apibank/ in the data contract; OUT gets a JSON file and a report folder for each,
 # and a cache of embeddings. A result that is there is not made again, one that was interrupted goes on. Runs on two
-# cores and fetches nothing. About 5 minutes to encode 11,400 tools, once; then about 15 for the needles, 10 for the
-# prompts and 2 for the dialogues (processor time, see docs/EVALUATION.md).
+# cores and fetches nothing. About 5 minutes to encode 11,400 tools, once; then about 10 for the needles, 2 for the
+# prompts and 2 for the dialogues: processor time, expected from runs over 1,000 tools.
 #
 # Environment: PYTHON; LIMIT (so many rows only); REQUESTS (structured requests of pairs/dev; the packaged ones by
 # default); MODEL or MODEL_URL (without either, strategies counts prompts alone, against a context of CONTEXT tokens).

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_eval_needle import independent
 from typer.testing import CliRunner
 
 from toolscout.errors import BadInput
@@ -88,14 +89,14 @@ def test_shares_by_hand() -> None:
     ]  # fmt: skip
 
 
-def test_shares_against_ranx() -> None:
-    ranx = pytest.importorskip("ranx")
+@pytest.mark.parametrize("library", ["ranx", "pytrec_eval"])
+def test_shares_against_an_independent_library(library: str) -> None:
+    pytest.importorskip(library)
     found = summary(TALKS, {name: {"full user": ids} for name, ids in RANKED.items()}, "full user")
-    judged = ranx.Qrels({row.id: {row.gold[0].tool_id: 1} for talk in TALKS for row in talk})
-    run = ranx.Run({name: {t: 10.0 - place for place, t in enumerate(ids)} for name, ids in RANKED.items()})
-    theirs = ranx.evaluate(judged, run, ["recall@1", "recall@5", "mrr"])
-    for name, value in theirs.items():
-        assert found[name] == pytest.approx(value, abs=1e-4)
+    judged = {row.id: {row.gold[0].tool_id: 1} for talk in TALKS for row in talk}
+    run = {name: {t: 10.0 - place for place, t in enumerate(ids)} for name, ids in RANKED.items()}
+    theirs = independent(library, judged, run)
+    assert (found["recall@1"], found["recall@5"], found["mrr"]) == pytest.approx(theirs, abs=1e-4)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -135,9 +135,10 @@ def test_shares_by_hand() -> None:
     ]  # fmt: skip
     found = summary(pieces)
     assert (found["accuracy"], found["accuracy_of_fitting"], found["does_not_fit"]) == (0.25, 0.5, 0.5)
-    assert (found["gold_in_prompt"], found["tools"]) == (0.75, 4.0)
+    assert (found["gold_in_prompt"], found["reachable"], found["tools"]) == (0.75, 0.5, 4.0)
     assert found["tokens"] == {"counted": 150.0, "prompt": 80.0, "completion": 10.0}
     # no prompt fitted at all: wrong in every one, and no mean of what was never answered
     none = summary(pieces[2:])
     assert none["accuracy"] == 0.0 and none["accuracy_of_fitting"] is None and none["seconds"] is None
-    assert summary(pieces[2:], model=False)["accuracy"] is None
+    alone = summary([{**base, "fits": None}], model=False)
+    assert alone["accuracy"] is alone["does_not_fit"] is None and alone["reachable"] == 1.0
