@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -286,6 +286,7 @@ class SearchIndex:
         dynamic: bool = True,
         abstain: bool = True,
         favour: frozenset[str] = frozenset(),
+        priors: Floats | None = None,
     ) -> Answer:
         """Tools that serve the query, or the structured requests, or both; best first.
 
@@ -293,7 +294,8 @@ class SearchIndex:
         when one tool stands clear of the rest, and up to twice ``limit`` long when scores are tied. ``exemplars`` is
         how many worked calls each hit brings along. ``abstain=False`` offers the best even if nothing seems to fit, and
         so do ``filters`` that name servers.
-        Tools of the servers ``favour`` (ids, those that can be called at once) win over others about as good.
+        Tools of the servers ``favour`` (ids, those that can be called at once) win over others about as good; so do,
+        in proportion, those of servers with better ``priors`` (`server_priors`).
 
         Raises BadInput for an empty query, a limit out of range, or a filter that names nothing.
         """
@@ -305,7 +307,9 @@ class SearchIndex:
         # Who names the servers has chosen already; a refusal would only hide what they have.
         abstain = abstain and not (filters and filters.servers)
         depth = max(2 * limit, NEAREST)
-        favoured = self._of_servers(favour) if favour else None
+        favoured = self._of_servers(favour).astype(np.float32) if favour else None
+        if priors is not None:
+            favoured = priors if favoured is None else favoured + priors
         rankings = [self.rank(ask, allowed, depth, favoured) for ask in asks]
         best = max((r.probability for r in rankings), default=0.0)
         fitting = [
@@ -342,10 +346,10 @@ class SearchIndex:
         ask: Ask,
         allowed: npt.NDArray[np.bool_] | None,
         depth: int,
-        favoured: npt.NDArray[np.bool_] | None = None,
+        favoured: Floats | None = None,
     ) -> Ranking:
         """The ``depth`` best candidates of one request among the rows that are ``allowed`` (None: all); tools of the
-        servers ``favoured`` (bool [servers]) win over others about as good."""
+        servers ``favoured`` (float32 [servers], 1 for wholly) win over others about as good."""
         rows = self._candidates(ask, allowed)
         signals = self.signals(ask, rows)
         scores = fusion.fuse(signals, self.params)
@@ -394,6 +398,12 @@ class SearchIndex:
         if filters.read_only:
             allowed &= self._arrays["tool.read_only"] == 1
         return allowed
+
+    def server_priors(self, known: Mapping[str, float]) -> Floats:
+        """How servers shall be favoured, float32 [servers], from what is known of some (`health.HealthFile.priors`)."""
+        by_hash = {id_hash(server_id): prior for server_id, prior in known.items()}
+        ids = self._arrays["server.ids"]
+        return np.array([by_hash.get(int(h), 0.0) for h in ids], dtype=np.float32)
 
     def _of_servers(self, server_ids: frozenset[str]) -> npt.NDArray[np.bool_]:
         """Which servers have one of these ids; ids that are not here count for nothing."""

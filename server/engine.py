@@ -19,7 +19,7 @@ from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import Review, Server, ServerState, Tool
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
-from toolscout.server.find import ADVICE_FILTERED, compact_answer
+from toolscout.server.find import ADVICE_FILTERED, ADVICE_PROBED, compact_answer
 from toolscout.server.journal import Journal
 from toolscout.server.launch import runs
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
     from toolscout.index.catalogue import Catalogue, Change
     from toolscout.index.chooser import Chooser
-    from toolscout.index.search import Answer, SearchIndex
+    from toolscout.index.search import Answer, Floats, SearchIndex
     from toolscout.server.caller import Caller
     from toolscout.server.config import UpstreamConfig
     from toolscout.server.install import Asking, Installer
     from toolscout.server.invoke import Invoker
     from toolscout.server.link import Relayed
     from toolscout.server.pool import UpstreamPool
+    from toolscout.server.probe import Prober
     from toolscout.settings import Settings
 
     CallResult = CallToolResult | InputRequiredResult
@@ -74,6 +75,7 @@ class Engine:
         self._lock = threading.RLock()
         self._catalogue: Catalogue | None = None
         self._index: SearchIndex | None = None
+        self._priors: Floats | None = None
         self._pointer: tuple[int, int] | None = None
         self._pointer_checked = 0.0
         self._configured: Mapping[str, UpstreamConfig] | None = None
@@ -81,6 +83,7 @@ class Engine:
         self._pool: UpstreamPool | None = None
         self._invoker: Invoker | None = None
         self._installer: Installer | None = None
+        self._prober: Prober | None = None
         self._on_trial: dict[str, UpstreamConfig] = {}
         self._caller: Caller | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -100,6 +103,8 @@ class Engine:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        if self._prober is not None:
+            await self._prober.close()
         if self._installer is not None:
             await self._installer.close()
         if self._pool is not None:
@@ -155,6 +160,28 @@ class Engine:
                 settings=self.settings, installer=self._installer,
             )  # fmt: skip
         return self._invoker
+
+    @property
+    def prober(self) -> Prober:
+        """What tries servers before they are offered, where the settings want that."""
+        if self._prober is None:
+            from toolscout.server.pool import as_result
+            from toolscout.server.probe import Prober
+
+            async def invoke(tool_id: str, arguments: dict[str, Any], seconds: float) -> CallResult:
+                raw = await self.invoker.invoke_raw(tool_id, arguments, timeout_s=seconds)
+                return as_result(tool_id.partition("/")[0], tool_id, raw)
+
+            async def tools_of(server_id: str) -> list[Tool]:
+                return await self._run(lambda: list(self.catalogue.tools(server_id, {Review.APPROVED})))
+
+            async def example(tool_id: str) -> dict[str, Any] | None:
+                found = await self._run(lambda: next(iter(self.catalogue.exemplars(tool_id)), None))
+                golds = found.gold if found is not None else []
+                return next((gold.arguments for gold in golds if gold.tool_id == tool_id), None)
+
+            self._prober = Prober(self.settings, invoke, tools_of, example)
+        return self._prober
 
     @property
     def caller(self) -> Caller:
@@ -246,6 +273,10 @@ class Engine:
         if answer.no_match and (read_only or ready_only or servers):
             given = {"servers": servers, "read_only": read_only, "ready_only": ready_only}
             advice = ADVICE_FILTERED.format(filters=", ".join(name for name, value in given.items() if value))
+        if self.settings.probe_offers:
+            from toolscout.server.probe import Withheld
+
+            advice = ADVICE_PROBED if isinstance(answer, Withheld) else advice
         shaped = compact_answer(answer, state_of=self.state_of, detail=detail, advice=advice)
         text = query or "; ".join(f"{r.get('server', '')} {r['tool']}".strip() for r in requests)
         self.journal.note("find", text, shaped["tools"][0]["tool_id"] if shaped["tools"] else None,
@@ -277,7 +308,8 @@ class Engine:
             among=frozenset(self._enabled()) if ready_only else None,
         )
         wanted = [ToolRequest(server=r.get("server", ""), tool=r["tool"]) for r in requests]
-        return await self._run(
+        enabled = frozenset(self._enabled())
+        answer = await self._run(
             partial(
                 index.find,
                 query,
@@ -286,9 +318,11 @@ class Engine:
                 filters=filters,
                 exemplars=exemplars,
                 dynamic=dynamic,
-                favour=frozenset(self._enabled()),
+                favour=enabled,
+                priors=self._priors if index is self._index else None,
             )
         )
+        return await self.prober.sift(answer, enabled) if self.settings.probe_offers and answer.hits else answer
 
     async def suggest_call(
         self, task: str, tool_ids: Sequence[str] | None = None, *, context: str = "", steps: int = 1
@@ -561,6 +595,19 @@ class Engine:
             # The old one is not closed: a search may still be reading it. It goes when the last reference does.
             behind = describe_catalogue(len(fresh), fresh.meta.servers, self._names(fresh))
             self._index, self._pointer, self.behind = fresh, pointer, behind
+            self._priors = self._read_priors(fresh)
+
+    def _read_priors(self, index: SearchIndex) -> Floats | None:
+        """How the health file, if there is one, favours the index's servers. One that is broken is left out."""
+        if self.settings.health is None:
+            return None
+        from toolscout.index.health import read_health
+
+        try:
+            return index.server_priors(read_health(self.settings.health).priors())
+        except ToolscoutError as error:
+            logger.warning("%s Servers are ranked without it.", error)
+            return None
 
     def _names(self, index: SearchIndex) -> list[str]:
         """A few servers by the names people know them by: the configured ones first, then the largest."""

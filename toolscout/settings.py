@@ -78,6 +78,19 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[list[str], NoDecode] = Field(default_factory=list)
     """Further Host header values that the HTTP face accepts (a proxy's public name); commas between them."""
 
+    health: Path | None = None
+    """How well servers answer, a file of ``toolscout eval servers --health``: among tools about as good, those of
+    healthier servers come first. None: all are alike."""
+
+    probe_offers: bool = False
+    """Whether a server is tried, by a call of one of its tools that read, before its tools are offered."""
+
+    probe_timeout: float = 5.0
+    """Seconds that such a call may take, and that a search waits for it."""
+
+    probe_age: float = 86_400.0
+    """How long a server that answered is not tried again; one that did not, an hour at most."""
+
     starter: bool = True
     """Register the starter set of keyless servers when nothing is configured."""
 
