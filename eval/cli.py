@@ -10,9 +10,12 @@ from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
 from toolscout.eval.apibank_cli import apibank
+from toolscout.eval.agent_cli import agent
+from toolscout.eval.execute_cli import execute
 from toolscout.eval.guard_cli import guard
 from toolscout.eval.needle_cli import needle
 from toolscout.eval.plan_cli import plan
+from toolscout.eval.servers_cli import servers
 from toolscout.eval.setup_cli import setup
 from toolscout.eval.strategies_cli import strategies
 from toolscout.files import replace_file, write_json
@@ -49,10 +52,13 @@ class ManyFiles(TyperCommand):
         return list(super().parse_args(ctx, spread))
 
 
+app.command("agent", cls=ManyFiles)(agent)
+app.command("execute", cls=ManyFiles)(execute)
 app.command("apibank", cls=ManyFiles)(apibank)
 app.command("guard", cls=ManyFiles)(guard)
 app.command("needle", cls=ManyFiles)(needle)
 app.command("plan", cls=ManyFiles)(plan)
+app.command("servers", cls=ManyFiles)(servers)
 app.command("setup", cls=ManyFiles)(setup)
 app.command("strategies", cls=ManyFiles)(strategies)
 
