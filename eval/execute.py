@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toolscout.causes import Cause
@@ -157,7 +157,7 @@ async def measure_execution(
         for trial in trials:
             judge_by_rules(by_id[trial.id], trial)
         if judge is not None:
-            await _judge(by_id, trials, judge, say)
+            await _judge(by_id, trials, replace(judge, tools=known, servers=servers), say)
     result = {
         "rows": len(rows),
         "trials": how.trials,
