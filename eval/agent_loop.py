@@ -140,7 +140,7 @@ async def _loop(
     settings = ModelSettings(timeout=mind.seconds)
     if mind.temperature is not None:
         settings["temperature"] = mind.temperature
-    agent = Agent(
+    agent: Any = Agent(
         model, instructions=INSTRUCTIONS, toolsets=list(toolsets), retries=mind.turns, model_settings=settings
     )
     usage = RunUsage()
@@ -148,7 +148,7 @@ async def _loop(
     try:
         async with asyncio.timeout(max(1.0, seconds)):
             given = {"message_history": list(history)} if history else {"user_prompt": request}
-            result = await agent.run(**given, usage=usage, usage_limits=limits)  # type: ignore[call-overload]
+            result = await agent.run(**given, usage=usage, usage_limits=limits)
         doing.answer = str(result.output)
     except TimeoutError:
         doing.stopped = "time"
@@ -252,7 +252,7 @@ async def _entered(stack: AsyncExitStack, name: str, client: Any) -> Any:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        raise UpstreamError(f"The server {name} does not start: {error or type(error).__name__}.") from None
+        raise UpstreamError(f"The server {name} does not start: {str(error) or type(error).__name__}.") from None
 
 
 def _direct(config: UpstreamConfig, log: Path) -> Any:

@@ -24,30 +24,56 @@ from toolscout.eval.agent_servers import opened
 from toolscout.eval.agent_trials import Trial, failure_of
 from toolscout.settings import Settings
 
-SERVER = '''
-import sys
+SERVER = """
+import json, sys
 from pathlib import Path
-from fastmcp import FastMCP
 
-server = FastMCP("notes")
 folder = Path(sys.argv[1])
+TEXT = {"type": "string"}
 
 
-@server.tool
-def write_note(name: str, text: str) -> str:
-    """Write a text note into a file of the given name in the notes folder."""
-    (folder / name).write_text(text)
-    return "written"
+def tool(name, description, *fields):
+    schema = {"type": "object", "properties": dict.fromkeys(fields, TEXT), "required": list(fields)}
+    return {"name": name, "description": description, "inputSchema": schema}
 
 
-@server.tool
-def read_note(name: str) -> str:
-    """Read the text note in the file of the given name from the notes folder."""
-    return (folder / name).read_text()
+TOOLS = [
+    tool("write_note", "Write a text note into a file of the given name in the notes folder.", "name", "text"),
+    tool("read_note", "Read the text note in the file of the given name from the notes folder.", "name"),
+]
 
 
-server.run(show_banner=False)
-'''
+def call(name, arguments):
+    path = folder / arguments["name"]
+    if name == "write_note":
+        path.write_text(arguments["text"])
+        return "written"
+    return path.read_text()
+
+
+def answer(method, params):
+    if method == "initialize":
+        about = {"name": "notes", "version": "1"}
+        return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+    if method == "tools/list":
+        return {"tools": TOOLS}
+    if method == "tools/call":
+        try:
+            text, failed = call(params["name"], params["arguments"]), False
+        except OSError as error:
+            text, failed = str(error), True
+        return {"content": [{"type": "text", "text": text}], "isError": failed}
+    return {} if method == "ping" else None
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        result = answer(message["method"], message.get("params") or {})
+        said = {"error": {"code": -32601, "message": "Method not found"}} if result is None else {"result": result}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}), flush=True)
+"""
+"""The standard library alone: it is started again for every trial, and FastMCP takes seconds to import."""
 TASKS = [
     {"id": "write", "request": "Write a text note heron.txt with the text: tall", "servers": ["notes"],
      "split": "notes", "checks": [{"file": "heron.txt", "equals": "tall"}]},
