@@ -282,6 +282,7 @@ class Writes(ChatEndpoint):
     """Writes calls as a chat model does that is asked for them under a schema."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("inside")
 def test_suggested_calls(harbour: Path, tmp_path: Path, capsys: Any) -> None:
     def reply(body: Body) -> Any:
