@@ -63,5 +63,5 @@ def asked(query: str, form: str) -> str:
 def utterances(query: str) -> list[tuple[str, str]]:
     """Speaker and words, in order; a line without a speaker goes on with the one before."""
     marks = list(_LINE.finditer(query))
-    ends = [mark.start() for mark in marks[1:]] + [len(query)]
+    ends = [*(mark.start() for mark in marks[1:]), len(query)] if marks else []
     return [(mark[1], query[mark.end() : end].strip()) for mark, end in zip(marks, ends, strict=True)]

@@ -63,8 +63,8 @@ def test_a_model_is_given_the_tools_of_each_strategy(
     assert result["model"] and result["n"] == 4
     assert small["retrieved"]["tools"] == 3.0 and small["blank"]["tools"] == 8.0
     assert small["blank"]["gold_in_prompt"] == everything["blank"]["gold_in_prompt"] == 1.0
-    # the first one shown is the search's best one: what it finds first is what such a model gets right
-    assert everything["retrieved"]["accuracy"] >= 0.5
+    # the first one shown is the search's best one, and among eight that is mostly the right one
+    assert small["retrieved"]["accuracy"] >= 0.5 > small["blank"]["accuracy"]
     assert everything["blank"]["does_not_fit"] == 1.0 and everything["blank"]["accuracy"] == 0.0
     assert everything["blank"]["accuracy_of_fitting"] is None and everything["blank"]["tokens"]["prompt"] is None
     assert small["blank"]["tokens"]["prompt"] == 7.0 and small["blank"]["tokens"]["completion"] == 3.0
