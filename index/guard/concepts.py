@@ -150,12 +150,12 @@ CONCEPTS: dict[str, Watched] = {
         environment\svariables?|env\svars?|shell\shistory|bash\shistory|printenv|password\smanager|card\snumbers?|
         (?:card|credit\scard)\s(?:number|details)|connection\sstring|all\s(?:api\s)?keys|
         whose\snames?\scontains?\skey""",
-        r"""密[钥鑰碼码]|私[钥鑰]|口令|凭[证據据]|助记词|环境变量|秘密鍵|パスワード|認証情報|環境変数|비밀번호|개인\s?키|비밀\s?키|환경\s?변수|자격\s?증명|
+        r"""密[钥鑰碼码]|私[钥鑰]|口令|凭[证據据]|助记词|环境变量|秘密鍵|パスワード|カード番号|セキュリティコード|認証情報|環境変数|비밀번호|개인\s?키|비밀\s?키|환경\s?변수|자격\s?증명|
         privat\w{1,24}\sschlüssel|passw[oö]rt\w*|umgebungsvariable\w*|zugangsdaten|clés?\s(?:privée|api|secrète)\w*|
         mots?\sde\spasse|identifiants|
         variables?\sd['’]environnement|claves?\s(?:privada|api|secreta)\w*|contraseñas?|credenciales|
         variables\sde\sentorno|senhas?|
-        chaves?\s(?:privada|api)\w*|credenciais|chiav[ei]\sprivat\w|password\sdell|парол\w+|закрыт\w{1,24}\sключ\w*|
+        chaves?\s(?:privada|api)\w*|credenciais|chiav[ei]\s(?:privat\w|api)|password\sdell|парол\w+|закрыт\w{1,24}\sключ\w*|
         приватн\w{1,24}\sключ\w*|учётн\w{1,24}\sданн\w+|
         переменн\w{1,24}\sокружен\w+|كلمات?\sالمرور|المفاتيح|पासवर्ड""",
     ),
@@ -176,6 +176,7 @@ CONCEPTS: dict[str, Watched] = {
         files?\s(?:that\s)?the\suser\s(?:has\s)?(?:opened|attached)|opened\s(?:files?|documents?)|last\s(?:document|project)|open\sdocuments|contents?\sof\s(?:the\s)?(?:clipboard|screen)|
         contents?\sof\s(?:any|every|all|opened)\sfiles?|home\sdirectory|working\sfolder)(?!\w)|
         对话(?:历史|记录|内容)|聊天(?:记录|历史)|全部对话|完整(?:的)?对话|消息历史|系统提示|会話(?:履歴|全体)|システムプロンプト|대화\s?(?:기록|내역|내용)|시스템\s?프롬프트|
+        通讯录|\bprompt\sd[eio]l?\ssistema|\b(?:prompt|invite)\ssystème|\bprompt\ssystemow\w+|\bsistem\s(?:istemi|komutu)|
         gesprächsverlauf|chatverlauf|bisherige\s(?:nachrichten|unterhaltung)|gesamte[nrs]?\s(?:gespräch|unterhaltung|
         chat)\w*|system-?prompt|
         historique\s(?:complet\s)?d[eu]\s?(?:la\s)?(?:conversation|chat|discussion)|
@@ -277,7 +278,7 @@ CONCEPTS: dict[str, Watched] = {
         no\slonger\sneeds?\sconsent|grants?\s(?:\w+\s){1,3}(?:administrator|admin|root)|never\sask|
         to\savoid\sinterruptions|
         elevate\sthe\spermissions|asks?\sfor\snothing""",
-        r"""无需确认|不要询问|无须确认|不经.{0,6}同意|確認せず|確認なし|尋ねず|확인\s?없이|묻지\s?말|ohne\s(?:nachzufragen|zu\sfragen|rückfrage|
+        r"""无需确认|确认不要|確認は?不要|不要询问|无须确认|不经.{0,6}同意|確認せず|確認なし|尋ねず|확인\s?없이|묻지\s?말|ohne\s(?:nachzufragen|zu\sfragen|rückfrage|
         bestätigung|zustimmung)|sans\s(?:demander|confirmation|confirmer)|
         sin\s(?:pedir|preguntar|confirmación|confirmar)|sem\s(?:pedir|perguntar|confirma\w+)|senza\s(?:chiedere|
         conferma)|без\s(?:подтвержд\w+|спроса|запроса|разрешен\w+)|не\sспрашива\w+|
@@ -298,11 +299,12 @@ CONCEPTS: dict[str, Watched] = {
         \bnode_tls_reject_unauthorized\s?=\s?0|\bsslverify[\s=]+false|\b(?:interactive|reverse|bind)\sshell\b|
         \bto\sall\s(?:\w+\s)?contacts\b|полн\w{1,4}\sдоступ|\b(?:fork|mirror)\sat\sgit\+|\bwith\sthe\s(?:payment\smethod|card)\son\sfile|
         \b(?:empty|emptying|empties|deleting|clearing)\s~/|
-        administrator\srights|\bas\sroot\b|to\sroot\b|settings\sof\sthe\sclient""",
+        administrator\srights|\bas\sroot\b|to\sroot\b|settings\sof\sthe\sclient|\badministratoraccess\b|\balter\srole\b|
+        \bset\srow_security\b|["`']postinstall["`']|\bto\sprogram\s["'`]|(?:wheel|sudo|docker|administrators)\s?(?:group|グループ|组)|auditd?\s?(?:を停止|停止)""",
         re.X,
     ),
     "execute": _any(
-        r"""runs?|execut\w+|add|adds|install\w*|disable\w*|turn\w*|edit\w*|commit|push(?:ed)?|make|makes|made|set|sets|call|calls|approve\w*|grant\w*|elevate\w*|transfer\w*|delete\w*""",
+        r"""runs?|execut\w+|add|adds|adding|setting|granting|install\w*|disabl\w*|turn\w*|edit\w*|commit|push(?:ed)?|make|makes|made|set|sets|call|calls|approve\w*|grant\w*|elevate\w*|transfer\w*|delete\w*""",
         r"""运行|执行|実行|실행|führ\w*|installier\w*|exécut\w*|lance\w*|ejecut\w*|execut\w*|rode\b|esegui|выполни\w*|запусти\w*|uruchom|çalıştır|jalankan|chạy|voer\b|شغل|चलाए""",
     ),
     # --- broader words, for rules that also ask whose things are meant

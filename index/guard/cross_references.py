@@ -25,12 +25,16 @@ _FOREIGN = watched(
     r"""\b(?:other|another|different)\s(?:mcp\s)?servers?\b|\belsewhere\sin\sthis\ssession|\b(?:from|of|
     by)\sthe\s(\w+)\s(?:mcp\s)?server\b|\bthe\s(\w+)\sserver(?:'s)?\b|\bthe\s(\w+)\s(?:\w+\s)?tool\b|
     \b(?:autre|andere[nsr]?|otro|outro|altro|другого|іншого|innego|başka)\s(?:serveur|servers?|servidor|server|
-    сервер\w*|serwer\w*|sunucu\w*)|他のサーバー|其他服务器|다른\s서버""",
+    сервер\w*|serwer\w*|sunucu\w*)|他のサーバー|其他服务器|다른\s서버|
+    \b(?:serveur|servidor|serwera?|сервер[ае]?)\s(\w+)|(\w+)\s?(?:サーバー|服务器|서버)(?:の|的|의)|
+    \b(?:search|mail|file|calendar|payment|chat|memory|web|database)\stools?\ssuch\sas\s\W?\w+\W?\s(?:is|are)\s(?:also\s)?(?:connected|present|available|
+    installed|loaded)""",
     re.I | re.X,
 )
 _ALTER = watched(
     r"""\b(?:add(?:s|ed)?|append\w*|get\sa|gets?\s|hidden|must|need(?:s)?\sthe|set\sthese|set\s(?:the|to)|always|
-    prefer\sours|rout\w+|list\s\S+@|also|instead|never|discard\w*|changed?|sent\sthrough|through\sthis|not\ssafe|bcc)\b
+    prefer\sours|rout\w+|list\s\S+@|also|instead|never|discard\w*|changed?|sent\sthrough|through\sthis|not\ssafe|bcc|prefix\w*|fixed\sto|is\sbest|
+    are\sbest|replac\w+|redirect\w*|doit|deve|debe|muss|должен|должны)\b|붙여|추가해|付け|追加|添加|加上
     |immer|füge|toujours|ajoute|всегда|добавля\w*|siempre|añade|必须|必ず""",
     re.I | re.X,
 )

@@ -67,6 +67,33 @@ _BY_ITSELF = re.compile(
 )
 _PATH = re.compile(r"(?:~|\$home|%\w+%)[/\\]\.?(?:config[/\\])?([\w-]+)", re.I)
 _UNLESS = re.compile(r"\b(?:expos|list|call)\w*\b[^.]{0,80}\bunless\s(?:the\s|your\s)?(?:user|person|customer)", re.I)
+_TECHNICAL = re.compile(
+    r"""\b(?:raw|internal|intermediate|full|plain|bare)?\s?(?:html|json|xml|ya?ml|markdown|markup|svg|csv|latex|base64|ids?|uuids?|guids?|hash(?:es)?|
+    payloads?|schemas?|code\sblocks?|stack\straces?|source\scode|widgets?|placeholders?|cursors?|page\stokens?|(?:internal|technical|database)\s
+    (?:names?|fields?|ids?|identifiers?|details))\b""",
+    re.I | re.X,
+)
+_DISPLAYED = re.compile(
+    r"""\b(?:not|n't|never|without|avoid|no\sneed\sto)\s(?:be\s|to\s|need\s|to\sbe\s|needs\s|also\s|directly\s|ever\s){0,3}
+    (?:show\w*|display\w*|expos\w*|print\w*|output\w*|return\w*|list\w*|repeat\w*|dump\w*|echo\w*)""",
+    re.I | re.X,
+)
+_WORSE = re.compile(
+    r"""\b(?:secret\w*|silent\w*|quiet\w*|hidden|hide\w*|unnotic\w*|send|sends|sent|upload\w*|forward\w*|post|posts|copy|copies|calls?|steps?|transfer\w*|
+    fees?|charges?|deletes?d?|changes?|mention\w*|tell|tells|inform\w*|instructions?|even\sif|whatever|asked)\b""",
+    re.I | re.X,
+)
+_UNTOUCHED = re.compile(
+    r"\b(?:is|are)\s(?:left\s(?:untouched|alone|as\s(?:it|they))|(?:never|not)\s(?:read|opened|touched|sent|changed|written|stored|uploaded))\b|"
+    r"\b(?:never|does\snot|doesn't)\s(?:read|open|touch|change|write|store|send|upload)s?\b",
+    re.I,
+)
+_INSPECTS = re.compile(
+    r"\b(?:detects?|scans?|flags?|audits?|lints?|finds?|reports?)\b[^.]{0,80}"
+    r"\b(?:risky|malicious|suspicious|poison\w*|injection\w*|attacks?|leaked|vulnerab\w+|dangerous|unsafe)\b",
+    re.I,
+)
+_ORDERED = re.compile(r"\b(?:you|your|must|assistant|agents?|models?|llms?|before|first|always|also|user's)\b", re.I)
 _SETTINGS_WORDS = "config configuration configure settings profile hook hooks setup install client"
 _SETTINGS = frozenset(_SETTINGS_WORDS.split())
 _DANGERS = frozenset(["firewall", "antivirus", "cron", "crontab", "sudo", "cronjob"])
@@ -110,7 +137,12 @@ def _own_order(finding: Finding, subject: Subject) -> bool:
 def _own_secret(finding: Finding, subject: Subject) -> bool:
     """A tool that is about a secret speaks of it, and a server of its own folder and its own settings."""
     said, words = finding.said, name_words(subject.name)
+    if _INSPECTS.search(said) and not _ORDERED.search(said):
+        return True
     if "file of secrets" in finding.message:
+        parts = [part for part in _PART.split(said) if CONCEPTS["secret_file"].regex.search(lowered(part))]
+        if parts and all(_UNTOUCHED.search(part) and not _MODEL.search(part) for part in parts):
+            return True
         strong = [
             m for m in CONCEPTS["secret_file"].regex.finditer(lowered(said)) if not _WEAK_FILES.match(said, m.start())
         ]
@@ -148,7 +180,13 @@ def _own_danger(finding: Finding, subject: Subject) -> bool:
 
 def _with_consent(finding: Finding, subject: Subject) -> bool:
     """What is shown when the user asks for it is not kept from them."""
-    return _UNLESS.search(finding.said) is not None
+    return _UNLESS.search(finding.said) is not None or _how_it_looks(finding.said)
+
+
+def _how_it_looks(said: str) -> bool:
+    """Whether all that is not shown is technical: raw markup, internal ids."""
+    parts = [part for part in _PART.split(said) if _DISPLAYED.search(part)]
+    return bool(parts) and all(_TECHNICAL.search(part) for part in parts) and not _WORSE.search(said)
 
 
 _EXCUSES: dict[str, Callable[[Finding, Subject], bool]] = {

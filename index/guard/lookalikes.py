@@ -21,11 +21,14 @@ _QUALIFIED = re.compile(r"^(?:mcp__)?([a-z0-9-]{3,30})(?:__|\.|::)(\w+)$", re.I)
 _BUILT_IN = watched(
     r"\b(?:replac\w+|instead\sof|overrid\w+|supersed\w+)\b.{0,30}\b(?:built-?in|native|default|client'?s)\b", re.I
 )
+_MAKER = re.compile(r"\b(?:by|from)\s(?:the\s)?([A-Z]\w+)")
+"""Who a description says a server is by."""
 _VENDORS = r"anthropic|openai|google|microsoft|github|apple|meta|amazon|aws|cursor|claude"
 _CLAIM = watched(
     rf"\b(?<!be\s)(?<!been\s)(?<!not\s)(?<!template\s)(?<!templates\s)(?:verified|endorsed|certified|approved|audited|recommended|vetted|trusted)\s"
     rf"(?:and\s\w+\s)?by\s(?:the\s)?(?:{_VENDORS})\b"
-    r"|\bthe\s(?:one|only|single)\s(?:true\s)?official\b",
+    r"|\bthe\s(?:one|only|single)\s(?:true\s)?official\b"
+    r"|\bidentical\sto\sthe\s(?:\w+\s)?(?:tools?|server)\sof\s(?:\w+'s)\b|\band\stakes\s(?:its|their)\splace\b",
     re.I,
 )
 
@@ -52,6 +55,13 @@ def one_typo(a: str, b: str) -> bool:
     return longer[1:] == shorter
 
 
+def swapped(a: str, b: str) -> bool:
+    """Whether two neighbouring letters, not the first one, changed places."""
+    where = [i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+    return len(a) == len(b) and len(where) == 2 and where[0] > 0 and where[1] == where[0] + 1 and sorted(a) == sorted(b)
+
+
+_SHORT_SERVICES = sorted(name for name in SERVICES if len(name) == 5)
 _TOOL_SKELETONS = {skeleton(name): name for name in TOOLS | OWN_TOOLS}
 _CLIENT_TOOLS = frozenset(map(squashed, CLIENT_TOOLS))
 _SERVICE_SKELETONS = {skeleton(name): name for name in SERVICES if len(name) >= 4}
@@ -94,7 +104,10 @@ def tool_names(tool: Tool, server: Server | None) -> Iterator[Finding]:
 
 def server_names(server: Server, *, where: str = "server.name") -> Iterator[Finding]:
     """Suspicions about a server's name, and about what it says it is."""
-    for text, place in ((server.name, where), (server.title or "", "server.title")):
+    own_id = server.server_id.rsplit("/", 1)[-1]
+    makers = " ".join(match.group(1) for match in _MAKER.finditer(server.description))
+    texts = ((server.name, where), (server.title or "", "server.title"), (own_id, "server.server_id"))
+    for text, place in (*texts, (makers, "server.description")):
         for match in _PART.finditer(text):
             yield from _service(match.group(), place)
     for field in ("description", "summary", "instructions"):
@@ -127,6 +140,8 @@ def _service(word: str, where: str) -> Iterator[Finding]:
             twin = None
     elif twin is None and len(plain) >= 6:
         twin = next((name for name in _TYPO_SERVICES if one_typo(skeleton(plain), skeleton(name))), None)
+    if twin is None and len(plain) == 5:
+        twin = next((name for name in _SHORT_SERVICES if swapped(plain, name)), None)
     if twin is not None:
         yield _found("lookalike_name", Severity.WARN, where, word, f"looks like {twin!r}")
 

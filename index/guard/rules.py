@@ -84,17 +84,32 @@ RULES = (
     Rule("secret_read", WARN, "names where a secret of the user's is kept", ("secret_source",)),
     Rule("unasked_action", WARN, "opens the machine to the outside", ("listener",)),
     Rule("side_copy", WARN, "a copy of the data goes elsewhere", ("side_copy",)),
+    Rule("override", WARN, "fixes what is said, whatever was found", ("fixed_answer",)),
+    Rule("override", WARN, "goes against what the user says", ("against_user",)),
+    Rule("override", WARN, "poses as a notice that has to be obeyed", ("posed_notice",)),
+    Rule("conceal", WARN, "something is to be left out of what the user is told", ("left_out",)),
+    Rule("priority", WARN, "places itself above others", ("above_others",)),
 )
 
+_HANDED = (
+    r"(?:放入|填入|提交|传入|上传|发送|入れ|渡し|記入|添付|送信|넣어|넣으|전달|첨부|"
+    r"\b(?:inserisc\w+|inser[ei]\w*|inclu[aiy]\w*|coloque|coloca|envi[ea]\w*|envía\w*|adjunt\w+|anex\w+|füge|übergib|übergeben|trage|"
+    r"mets|mettez|joins|joignez|joindre|transmets|transmettez|вставь\w*|укажи\w*|передай\w*|приложи\w*|отправь\w*|wstaw|wpisz|dołącz|"
+    r"prześlij|ekle\w*|gönder\w*|kirim\w*|stuur)\b)"
+)
+"""Ways to hand something over in other languages than English."""
 _TAKE = (
     r"\b(?:pass|passes|attach|include|hand|submit|supply|provide|put|upload|paste|forward|transmit|collect|gather|look\sup|"
     r"fetch|reads?|opens?|gives?|given(?:\sin)?|takes?|taken|required?|requires|needs?|needed|try|tries|seeded|sends?|sent|types?|enter|"
     r"writes?|quote|cop(?:y|ies)|dump|export|expects?|wants?|fills?|adds?|append|puts|includes)\b"
+    rf"|{_HANDED}"
 )
 _THEIRS = (
     r"\b(?:(?:user|person|owner|customer|developer|operator|visitor|author)(?:'s|s')?|their|browser(?:'s)?|profile|notes|home|saved|stored|"
     r"every|known?|host(?:'s)?|agents?|assistant|caller|session(?:'s)?|machine(?:'s)?|project(?:'s)?|workstation|all\s(?:of\s)?(?:the|your)|"
     r"client(?:'s)?|computer|wallet|clipboard|vault|workspace|your(?!\s(?:\w+\s){0,2}(?:api|access|account|auth))|environment\svariables\swhose|any\s(?:stored|saved|known))\b"
+    r"|用户|使用者|利用者|ユーザー|会話|사용자|\b(?:dell'utente|utente|usuári[oa]s?|usuari[oa]s?|l['’]utilisateur|nutzers?|benutzers?|пользовател\w+|"
+    r"użytkownika|kullanıcı\w*)\b"
 )
 _CARRY = (
     r"\b(?:sends?|cop(?:y|ies)|forwards?|uploads?|posts?|mails?|e-?mails?|transmits?|attach(?:es)?|append|appends|reads?|collects?|"
@@ -114,6 +129,7 @@ _UNSEEN = (
 _LEAK = (
     r"\b(?:pass|passed|attach|attached|hand|submit|submits|supply|supplied|provide|put|upload|uploads?|paste|pasted|forward|transmit|"
     r"collect|gather|sends?|sent|post|encode|copied|copy|append|gives?|given|loads?|fills?|writes|includes?)\b"
+    rf"|{_HANDED}"
 )
 
 _MORE = {
@@ -201,8 +217,59 @@ _MORE = {
     "put_in": watched(
         r"\b(?:add|adds|goes?|go\sinto|belongs?|replace|carry|carries|set|store|fetch|send|close\swith|giving|attach|include|list)\b"
     ),
+    # What is to be said is settled before anything was looked at.
+    "fixed_answer": watched(
+        r"""\b(?:answer|tell|say|describe|report|present|place|rank|approve|mark|declare|rate)\b(?:(?!\.\s).){0,120}?
+        \b(?:whatever|regardless\sof|irrespective\sof|no\smatter)\s(?:what\s)?(?:the\s|its\s)?(?:findings?|results?|report|scores?|
+        numbers|figures|diff|source|original|tests?|evidence|checks?)\b(?!\s(?:format|type|mode|size|kind|count))|
+        \bsummari[sz]ed\sas\s(?:passed|safe|clean|fine|successful|harmless)\b|\bwith(?:out)?\sregard\sto\sthe\s(?:findings|results)\b|
+        有無にかかわらず|无论(?:结果|检查).{0,8}(?:都|均)""",
+        re.X,
+    ),
+    "against_user": watched(
+        r"""\b(?:ignore|disregard|override|overrule)\s(?:what(?:ever)?\sthe\s(?:user|person|customer)|the\suser's\s(?:choice|wish|wishes|answer))\b|
+        \beven\s(?:if|when|though)\sthe\s(?:user|person|customer|owner|traveller)\s(?:\w+\s)?(?:names?|asks?|wants|gives?|chooses?|prefers?|
+        says?|requests?|objects|declines|refuses)\s(?:\w+\s){0,2}?(?:another|other|otherwise|different|differently|else|not\sto|no)\b|
+        \b(?:mesmo|même|aunque|anche|selbst|auch|даже|nawet)\s(?:que|si|se|wenn|если|jeśli)\s?(?:o\s|el\s|l['’]|der\s|die\s|il\s)?
+        (?:usuári|usuari|utilisateur|utent|nutzer|benutzer|anwender|пользовател|użytkownik)\w*\s(?:\w+\s)?(?:peça|pida|demande|chied|möchte|
+        verlang|просит|попросит|prosi|poprosi|nenn)\w*|即使用户(?:要求|指定)""",
+        re.X,
+    ),
+    "posed_notice": watched(
+        r"""[【\[](?:系统|平台|官方|安全|重要)?(?:公告|通知|警告).{0,60}?(?:必须|立即|务必)|
+        [\[【]{1,2}\s?(?:system|agent|admin|administrator|security|compliance|platform|llm|ai|model)\s(?:directive|notice|override|alert|order)s?\s?[\]】:]""",
+        re.X,
+    ),
+    "left_out": watched(
+        r"""\b(?:leav(?:e|es|ing)|keep|keeps|omit)\s(?:it|this|that|them|these)\s(?:out\sof|from)\s(?:the|your|any)\s(?:final\s)?(?:answer|reply|
+        response|report|summary|log|message|conversation)\b|
+        \b(?:delete|remove|strip|drop)\s(?:it|this|them)\sfrom\syour\s(?:reasoning|answer|reply|thoughts|notes|summary|steps)|
+        \bput\s(?:it|this|that)\sdown\sto\b|\b(?:not|never|n't)\s(?:list|count|name|include)\s(?:it|this|them|that)\samong\b|
+        \bto\s(?:unnecessary|needless|tedious)\squestions|
+        \busers?\s(?:tend|are\sapt|are\slikely|are\sknown)\sto\s(?:be\s|get\s)?(?:alarm|worr|panic|object)\w*|
+        \bif\sthe\s(?:user|person|customer|owner)\s(?:wonders|becomes\ssuspicious|gets\ssuspicious|grows\ssuspicious)\b|
+        \bnão\sprecisa\s(?:ser\s)?(?:comentad|mencionad|informad|explicad)\w*|\bno\s(?:hace\sfalta|es\snecesario)\s(?:comentar|mencionar|explicar|
+        decir)\w*|\b(?:inutile|pas\sbesoin|pas\snécessaire)\s(?:de\s|d['’])(?:l['’]|le\s|la\s|en\s)?(?:mentionn|parl|signal|inform)\w*|
+        \bnicht\s(?:eigens\s|weiter\s)?(?:erwähnt|mitgeteilt|kommentiert)\s(?:zu\s)?werden|\bbraucht?\s(?:\w+\s){0,5}?nichts?\s(?:zu\s)?(?:wissen|erfahren)|
+        \bnie\s(?:trzeba|należy)\s(?:\w+\s){0,3}?(?:wspomin|informow|mówi)\w*|\bне\s(?:требует|нужно|следует|стоит)\s(?:\w+\s){0,2}?(?:пояснен|
+        упомин|сообща|говори|рассказ)\w*|\b(?:söylenmesine|bahsedilmesine|belirtilmesine|bildirilmesine)\sgerek|
+        (?:无需|無需|不必|不用|不需要)(?:向用户)?(?:说明|告知|提及|解释|汇报)|(?:一覧|報告|要約|回答|返答)に(?:は)?(?:含め|記載せ|書か|触れ)(?:ない|ず)|
+        (?:伝える|知らせる|説明する)必要は(?:ない|ありません)|(?:알릴|언급할|설명할|말할)\s?필요(?:는|가)?\s?없""",
+        re.X,
+    ),
+    "above_others": watched(
+        r"""\brank\s(?:it|this)\s(?:\w+\s)?above\b|\bfall\sback\s(?:to|on)\s(?:those|them|others)\sonly\b|\bthe\snatural\sfirst\schoice\b|
+        \b(?:models?|agents?|assistants?)\s(?:that|which|who)\s(?:choose|pick|call|prefer)\s(?:it|this|\w+_\w+)\b|
+        \b(?:each|every)\s(?:sentence|claim|statement)\sof\s(?:each|every|your|the)\s(?:answer|reply)|
+        \b(?:escolha|escolher|elige|elija|wähle|choisis|choisissez|scegli|выбирай|wybieraj)\s(?:sempre|siempre|immer|toujours|всегда|zawsze)\b|
+        \b(?:nunca|jamais|niemals|никогда\sне|nigdy\snie)\s(?:chame|llames|llame|appelle\w*|utilise\w*|вызывай\w*|используй\w*|wywołuj\w*|
+        używaj\w*)\s(?:\w+\s){0,2}?(?:outr|otr|autre|altr|друг|inn)\w*""",
+        re.X,
+    ),
     "model_or_server": watched(r"\b(?:assistant|agent|model|llm|ai|you|server|bot|user)\b|服务器|サーバー|서버"),
-    "model_word": watched(r"\b(?:assistant|agent|(?<!data )model|llm|copilot|claude|the ai)\b|助手|모델|アシスタント"),
+    "model_word": watched(
+        r"\b(?:assistants?|agents?|(?<!data )models?|llms?|copilot|claude|the ai)\b|助手|모델|アシスタント"
+    ),
     "user_or_server": watched(
         r"\b(?:users?|person|people|customer|server|copy|account|transcript|machine|sends?|mails?|posts?|"
         r"uploads?|logs?)\b|@|https?:|副本|コピー",
@@ -261,7 +328,7 @@ _MORE = {
         re.X,
     ),
     "beforehand": watched(
-        r"\b(?:before(?:hand)?|first|prior|as set-?up|agent|assistant|model|user'?s|you|needs?|requires?|"
+        r"\b(?:before(?:hand)?|first|prior|as set-?up|agents?|assistants?|models?|user'?s|you|needs?|requires?|"
         r"if the|so that|to avoid|on this machine)\b|vorher|primero|d'abord|сначала|先"
     ),
     "send": watched(r"\b(?:send|sends|post|posts|submit\w*|upload\w*|request|forward\w*|log|copy|open|confirm)\b|发送"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from toolscout.index.guard.excuses import Subject, weighed
 from toolscout.index.guard.exfiltration import asks, parameters
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.hidden_text import encoded_text, hidden_text, may_hide
+from toolscout.index.guard.learned import judges, reader
 from toolscout.index.guard.lookalikes import claims, server_names, tool_names
 from toolscout.index.guard.rules import instructions
 from toolscout.index.guard.stuffing import LEAST_STUFFED, stuffing
@@ -23,12 +24,15 @@ from toolscout.records import Server, Tool
 MAX_FINDINGS = 12
 """Findings kept of one tool, the gravest first: a person reads them."""
 
+_WORDY_VALUE = 4
+"""Words of a value, but one, from which on it may be a sentence."""
+
 _SHORT = 256
 """Characters of a text up to which what it says is remembered: names and phrases come again from tool to tool."""
 
 _WORDY_WORDS = (
     "override conceal secret_read exfiltration_url priority cross_reference unasked_action side_copy "
-    "chat_marker stuffing"
+    "chat_marker stuffing commanding"
 )
 _WORDY = frozenset(_WORDY_WORDS.split())
 """Doubts about words, which a server's own text needs two of to hold back all of its tools."""
@@ -135,6 +139,8 @@ def _read(kind: str, whole: str) -> _Reading:
             found.append(finding)
             found += instructions(piece, said)
     text = plain(piece.text)
+    if judges(kind, text):
+        found += _commanding(text)
     if not piece.text.isascii() and (said := tag_text(piece.text)):
         found += instructions(piece, said)
     if kind in ("name", "key"):
@@ -143,9 +149,20 @@ def _read(kind: str, whole: str) -> _Reading:
         return _Reading(there, tuple(found))
     found += instructions(piece, text)
     if kind == "value":
+        if text.count("_") + text.count("-") >= _WORDY_VALUE and " " not in text:  # a sentence written as an identifier
+            found += instructions(piece, text.replace("_", " ").replace("-", " "))
         return _Reading(there, tuple(found))
     stuffed = tuple(stuffing(Piece("", kind, whole))) if len(whole) >= LEAST_STUFFED else ()
     return _Reading(there, tuple(found), reaches_out(text), stuffed)
+
+
+def _commanding(text: str) -> Iterator[Finding]:
+    """What the learned reader finds of a text, if it is as sure as it has to be."""
+    learned = reader()
+    verdict = learned.judge(text)
+    if verdict.score >= learned.weights.least:
+        evidence = quoted(text, verdict.start, verdict.end)
+        yield Finding("commanding", Severity.WARN, "", evidence, "sounds like texts that command a model")
 
 
 _read_short = lru_cache(maxsize=8192)(_read)
