@@ -53,7 +53,7 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-FITTED = ("tool", "product", "words")
+FITTED = ("tool", "words")
 NAME = 0.5
 SCALE = 10.0
 """Fitted weights are divided by this: the softmax wants about 10 a unit of cosine, a score of 0 to 2 reads better."""
@@ -95,7 +95,6 @@ def read_cases(index: SearchIndex, calls: Sequence[Call]) -> list[Case]:
             continue
         ask = index.ask(call.query)
         signals = index.signals(ask, None)
-        signals.setdefault("product", fusion.product(signals["tool"], signals["server"]))
         wanted = np.array([id_hash(t) for t in sorted(call.relevant_ids())], dtype=np.uint64)
         relevant = lookup(index.sorted_ids, index.id_order, wanted)
         relevant = relevant[relevant >= 0]

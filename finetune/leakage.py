@@ -64,17 +64,20 @@ def hold_out(pool: Pool, dev: Iterable[Call]) -> Pool:
 
 
 def marks(dev: Sequence[Call], pool: Pool) -> dict[str, list[str]]:
-    """Hashes of the dev requests and of the ids of its unseen gold tools (and of tools alike in ``pool``): what a
-    repository can hold to check its own training files, without holding the dev rows."""
+    """Hashes of the dev requests, of the ids of its unseen gold tools (and of tools alike in ``pool``), and of all
+    tools that serve a dev request as well (``equivalent``): what a repository can hold to check its own training
+    files, without holding the dev rows."""
+    serving = {tool_id for call in dev for tool_id in call.relevant_ids()}
     return {
         "requests": sorted({_mark(same_text(call.query)) for call in dev} - {_mark("")}),
         "tools": sorted(_mark(tool_id) for tool_id in alike(pool, unseen_gold(dev))),
+        "equivalent": sorted(_mark(tool_id) for tool_id in alike(pool, serving)),
     }
 
 
 def marked(calls: Iterable[Call], known: dict[str, list[str]]) -> list[str]:
-    """Ids of the calls that ask what a marked request asks or show a marked tool."""
-    requests, tools = set(known["requests"]), set(known["tools"])
+    """Ids of the calls that ask what a marked request asks or show a marked tool, an equivalent one included."""
+    requests, tools = set(known["requests"]), {*known["tools"], *known["equivalent"]}
     return [
         call.id
         for call in calls

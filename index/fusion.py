@@ -3,8 +3,6 @@
 The score of a tool for a request is a weighted sum of
 
     tool       cosine of request and tool text
-    product    (server * tool) * max(server, tool) over that and the cosine of request and server text, MCP-Zero's
-               combination (arXiv 2506.01056); negative cosines are 0
     words      BM25 over the best tool's BM25 for this request
     exemplar   best cosine of the request and an exemplar of the tool less REQUESTS_ALIKE, as far as it exceeds ``tool``
     name       1 if the request spells the tool's name or id
@@ -36,7 +34,7 @@ REQUESTS_ALIKE = 0.2
 """Any two requests are this much more alike than a request and a tool's text: without taking it off, tools that have
 exemplars push away those that have none (equivalent recall@1 0.30 instead of 0.36 with exemplars for a third)."""
 
-SIGNALS = ("tool", "product", "words", "exemplar", "name")
+SIGNALS = ("tool", "words", "exemplar", "name")
 SHAPE = ("tool", "server", "coverage", "pool")
 KIND = ("tool", "nothing")
 
@@ -55,7 +53,6 @@ class SearchParams:
     signals: dict[str, float] = field(
         default_factory=lambda: {
             "tool": 1.0,
-            "product": 0.2,
             "words": 0.4,
             "exemplar": 1.0,
             "name": 0.5,
@@ -122,13 +119,6 @@ def fuse(signals: dict[str, Floats], params: SearchParams) -> Floats:
         if weight and name in signals:
             total += np.float32(weight) * signals[name]
     return total
-
-
-def product(tool: Floats, server: Floats) -> Floats:
-    """MCP-Zero's combination: high only if both are, and higher if either is very high."""
-    t, s = np.maximum(tool, 0), np.maximum(server, 0)
-    value: Floats = (s * t) * np.maximum(s, t)
-    return value
 
 
 def shape(best: dict[str, float], coverage: float, pool: int, nothing: float) -> dict[str, float]:

@@ -460,8 +460,6 @@ class SearchIndex:
         words = ask.words.at(rows)
         most = max(float(words.max(initial=0.0)), 1e-6)
         signals = {"tool": tool, "server": server, "words": words / np.float32(most)}
-        if self.params.signals["product"]:
-            signals["product"] = fusion.product(tool, server)
         if len(self._exemplars):
             best = np.full(len(self), -1.0, dtype=np.float32)
             shown = self._arrays["exemplar.rows"]

@@ -12,15 +12,16 @@
 # its weights are learnt from the requests that --fit-share keeps apart.
 #
 # Environment: PYTHON (an interpreter with the train extra), STAGES (all five, in this order), NAME, SOURCE,
-# LICENCE and LICENCE_FILE (for the encoder's card), POOL and POOL_SERVERS (files of the pool to check, fit and measure
-# over; by default TOOLS and SERVERS), EXPORT (more options of the export), MIN_COSINE and MAX_LOSS (what the export may cost).
+# LICENCE and LICENCE_FILE (for the encoder's card), FIT (fit.jsonl.gz of earlier rounds, whose requests fit the search
+# as well), POOL and POOL_SERVERS (files of the pool to check, fit and measure over; by default TOOLS and SERVERS), EXPORT
+# (more options of the export), MIN_COSINE and MAX_LOSS (what the export may cost).
 #
 #   OUT/run       the training run       OUT/encoder   the encoder's asset folder, with the model card
 #   OUT/results   small files: train.json, card.md, export.json, parity.json, fit.json, choice.json, retrieval.json
 set -euo pipefail
 
 if [ $# -lt 6 ]; then
-  sed -n '2,19s/^# \{0,1\}//p' "$0"
+  sed -n '2,20s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 base=$1 out=$2
@@ -32,6 +33,8 @@ read -ra servers <<<"$6"
 # The pool that is searched and measured; by default all that is trained on.
 read -ra pool <<<"${POOL:-$5}"
 read -ra pool_servers <<<"${POOL_SERVERS:-$6}"
+read -ra apart <<<"${FIT:-}"
+apart+=("$out/run/fit.jsonl.gz")
 shift 6
 
 python=${PYTHON:-python3}
@@ -76,7 +79,7 @@ fi
 failed=0
 if todo check parity.json; then
   if "$python" -m toolscout.finetune.check_export "$out/run/model" "$encoder" \
-    --tools "${pool[@]}" --servers "${pool_servers[@]}" --calls "${dev[@]}" "$out/run/fit.jsonl.gz" \
+    --tools "${pool[@]}" --servers "${pool_servers[@]}" --calls "${dev[@]}" "${apart[@]}" \
     --min-cosine "${MIN_COSINE:-0.99}" --max-loss "${MAX_LOSS:-0.005}" > "$results/parity.json.part"; then
     keep parity.json
   else
@@ -90,12 +93,12 @@ if todo fit fit.json; then
   for file in "${pool_servers[@]}"; do files+=(--servers "$file"); done
   rm -rf "$out/home"
   TOOLSCOUT_HOME=$out/home TOOLSCOUT_ENCODER=$encoder "$python" -m toolscout catalog import "${files[@]}"
-  "$python" -m toolscout.finetune.fit_search "$out/home" "$out/run/fit.jsonl.gz" --choose "${dev[@]}" \
+  "$python" -m toolscout.finetune.fit_search "$out/home" "${apart[@]}" --choose "${dev[@]}" \
     --alike "$repo/finetune/data/answerable.jsonl" --everyday "$repo/finetune/data/everyday.jsonl" \
     --installations "$repo/finetune/data/installations.json" --encoder "$encoder" \
     --out "$encoder/search.json" > "$results/fit.json.part"
   keep fit.json
-  "$python" -m toolscout.finetune.fit_choice "$encoder" "$out/run/fit.jsonl.gz" --tools "${pool[@]}" \
+  "$python" -m toolscout.finetune.fit_choice "$encoder" "${apart[@]}" --tools "${pool[@]}" \
     --servers "${pool_servers[@]}" --check "${dev[@]}" > "$results/choice.json.part"
   keep choice.json
   rm -rf "$out/home"

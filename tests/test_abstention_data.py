@@ -116,7 +116,7 @@ def test_siblings_are_told_apart_in_words_of_their_own() -> None:
     """One request a tool in each file, for several tools of most servers; two files' tools none asked for elsewhere."""
     files = [[row for _, row in read_objects(FOLDER / f"siblings_{i}.jsonl.gz")] for i in (1, 2, 3)]
     rows = [row for file in files for row in file]
-    assert [len(file) for file in files] == [6396, 3797, 6324]
+    assert [len(file) for file in files] == [6396, 3797, 6212]
     for file in files:
         tools = Counter(row["gold"][0]["tool_id"] for row in file)
         assert max(tools.values()) == 1
@@ -142,15 +142,17 @@ def test_no_file_of_ours_holds_what_dev_measures_with(tmp_path: Path) -> None:
     assert len(files) >= 8
     for file in files:
         assert marked(read_records(file, Call), known) == [], file.name
-    dev = [Call(id="d", query="Ping the API!", gold=[GoldCall(tool_id="s/ping")], split="unseen_tool")]
+    dev = [Call(id="d", query="Ping the API!", gold=[GoldCall(tool_id="s/ping")], relevant=["s/ping", "s/reach"],
+                split="unseen_tool")]  # fmt: skip
     pool = Pool({t: Tool(tool_id=t, server_id=t[0], name="ping", description="Pings.") for t in ("s/ping", "t/ping")})
     found = marks(dev, pool)
     leaks = [
         Call(id="same", query="ping the api", gold=[GoldCall(tool_id="x/y")]),
         Call(id="alike", query="is it up?", gold=[GoldCall(tool_id="t/ping")]),
+        Call(id="serves", query="is it there?", gold=[GoldCall(tool_id="s/reach")]),
         Call(id="fine", query="is it up?", gold=[GoldCall(tool_id="x/y")]),
     ]
-    assert marked(leaks, found) == ["same", "alike"]
+    assert marked(leaks, found) == ["same", "alike", "serves"]
 
 
 def test_what_the_shipped_encoder_saw_is_not_what_dev_measures_with() -> None:
@@ -160,10 +162,11 @@ def test_what_the_shipped_encoder_saw_is_not_what_dev_measures_with() -> None:
     assert len(seen) > 25_000
     for what in ("requests", "tools"):
         assert not np.isin(short_marks(known[what]), seen).any(), what
-    # The marks are those of that run: requests of ours that it was trained on are among them.
-    ours = [call.query for call in read_records(FOLDER / "requests.jsonl", Call)]
-    told = short_marks(hashlib.sha256(same_text(query).encode()).hexdigest() for query in ours)
-    assert np.isin(told, seen).mean() > 0.85
+    # The marks are those of its runs: the requests of ours that it was trained on are among them, of the last run too.
+    for name, share in (("requests.jsonl", 0.85), ("siblings_1.jsonl.gz", 0.85), ("siblings_3.jsonl.gz", 0.7)):
+        ours = [call.query for call in read_records(FOLDER / name, Call)]
+        told = short_marks(hashlib.sha256(same_text(query).encode()).hexdigest() for query in ours)
+        assert np.isin(told, seen).mean() > share, name
 
 
 def test_the_card_names_the_files_that_the_shipped_encoder_was_trained_on() -> None:

@@ -261,11 +261,6 @@ def test_threads_get_the_answers_of_one(index: SearchIndex) -> None:
     assert [found[i] for i in range(len(queries))] == expected
 
 
-def test_product_is_mcp_zeros() -> None:
-    tool, server = np.array([0.5, -0.2], np.float32), np.array([0.8, 0.9], np.float32)
-    assert fusion.product(tool, server) == pytest.approx([0.5 * 0.8 * 0.8, 0.0])
-
-
 def test_sharing_no_word_with_a_large_pool_is_no_match(index: SearchIndex) -> None:
     """The signals of "asdkjh qwelkj zxcm" over 11,363 tools, which cosines alone take for a fitting request."""
     nonsense = {"tool": 0.41, "server": 0.32, "coverage": 0.0, "pool": float(np.log1p(11_363))}
