@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from toolscout.index.document import name_words, server_name, squeeze
+from toolscout.index.guard.finding import Severity
 from toolscout.index.guard.scan import scan_server
 from toolscout.index.words import split_identifier
 from toolscout.records import Server, Tool
@@ -72,10 +73,12 @@ def directs(sentence: str) -> bool:
 def clean(text: str, server: Server, names: Collection[str] = ()) -> bool:
     """Whether the guard finds nothing at all in a text of this server; ``names`` are those of its tools.
 
-    It is read as instructions are, the strictest reading that there is for a server's texts.
+    It is read as instructions are, the strictest reading that there is for a server's texts. What the learned reader
+    alone only notes (`learned`) does not count: it would cost honest summaries.
     """
     posed = Server(server_id=server.server_id, name=server.name, title=server.title, instructions=text)
-    return not any(finding.where == "server.instructions" for finding in scan_server(posed, names))
+    found = [finding for finding in scan_server(posed, names) if finding.where == "server.instructions"]
+    return all(finding.code == "commanding" and finding.severity == Severity.INFO for finding in found)
 
 
 def first_clean(texts: Iterable[str], server: Server, names: Collection[str]) -> list[str]:
