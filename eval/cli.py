@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
-from toolscout.eval.apibank_cli import apibank
 from toolscout.eval.agent_cli import agent
+from toolscout.eval.apibank_cli import apibank
 from toolscout.eval.execute_cli import execute
 from toolscout.eval.guard_cli import guard
 from toolscout.eval.needle_cli import needle
