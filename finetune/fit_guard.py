@@ -135,7 +135,7 @@ def _entries(lists: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int32], npt
     return entries, np.repeat(np.arange(len(lists), dtype=np.int32), lengths)
 
 
-def fit(windows: Sequence[Window], labels: Floats, shares: Floats, *, rounds: int = 50, l2: float = 5e-5) -> Model:
+def fit(windows: Sequence[Window], labels: Floats, shares: Floats, *, rounds: int = 50, l2: float = 2e-6) -> Model:
     """Logistic regression by AdaGrad over all windows at once; features count by the root of a window's length."""
     words, met = _entries([window.words for window in windows]), _entries([learned.meetings(w.sorts) for w in windows])
     buckets, rows = (np.concatenate(both) for both in zip(words, met, strict=True))
@@ -163,10 +163,10 @@ def fit_bags(
     chosen = set(draw.sample(range(len(honest)), min(4_000, len(honest))))
     picked = [(window, 1 / len(bag)) for bag in poisoned for window in bag]
     model: Model | None = None
-    for weight in (0.05, 0.15, 0.15):
+    for weight in (0.05, 0.15, 0.15, 0.15):
         if model is not None:
             scores = np.array([model.score(window) for window in honest])
-            chosen |= set(np.argsort(-scores)[:2500].tolist())
+            chosen |= set(np.argsort(-scores)[:5000].tolist())
             picked = []
             for bag in poisoned:
                 worth = [model.score(window) for window in bag]
@@ -210,7 +210,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     folds: list[list[Window]] = [[] for _ in range(10)]
     tops: list[tuple[int, list[Window]]] = []
     seen: set[str] = set()
-    pools = [(args.tools, Tool, args.every), (args.servers, Server, 1)]
+    pools: list[tuple[list[Path], type[Tool] | type[Server], int]] = [
+        (args.tools, Tool, args.every), (args.servers, Server, 1),
+    ]  # fmt: skip
     for server_id, texts in (one for paths, kind, every in pools for one in _honest(paths, kind, every)):
         of = fold(server_id)
         windows = [window for text in texts for window in make.windows(text)]

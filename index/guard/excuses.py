@@ -79,7 +79,7 @@ _DISPLAYED = re.compile(
     re.I | re.X,
 )
 _WORSE = re.compile(
-    r"""\b(?:secret\w*|silent\w*|quiet\w*|hidden|hide\w*|unnotic\w*|send|sends|sent|upload\w*|forward\w*|post|posts|copy|copies|calls?|steps?|transfer\w*|
+    r"""\b(?:secret\w*|silent\w*|quiet\w*|hidden|hide\w*|unnotic\w*|send|sends|sent|upload\w*|forward\w*|post|posts|copy|copies|(?:second|extra|other|this|that|the|tool)\scalls?|steps?|transfer\w*|
     fees?|charges?|deletes?d?|changes?|mention\w*|tell|tells|inform\w*|instructions?|even\sif|whatever|asked)\b""",
     re.I | re.X,
 )

@@ -152,6 +152,10 @@ def pairs(words: list[str]) -> list[tuple[str, str, str]]:
     return beside + [(a, b, "*") for a, b in zip(words, words[2:], strict=False)]
 
 
+UNREAD = -99.0
+"""The score of a text with no sentence long enough to be judged."""
+
+
 class Verdict(NamedTuple):
     """The most suspicious place of a text: its log-odds, where it starts and ends."""
 
@@ -172,7 +176,7 @@ class Reader:
 
     def judge(self, text: str) -> Verdict:
         """The worst of a text's sentences, or of two that follow each other (whose features are counted together)."""
-        worst, before = Verdict(-99.0, 0, 0), (0, 0, 0, 0)
+        worst, before = Verdict(UNREAD, 0, 0), (0, 0, 0, 0)
         wide = not text.isascii() and _WIDE.search(text) is not None
         for start, end in sentences(text):
             sentence = text[start:end]

@@ -12,7 +12,7 @@ from toolscout.index.guard.excuses import Subject, weighed
 from toolscout.index.guard.exfiltration import asks, parameters
 from toolscout.index.guard.finding import Finding, Severity, quoted
 from toolscout.index.guard.hidden_text import encoded_text, hidden_text, may_hide
-from toolscout.index.guard.learned import judges, reader
+from toolscout.index.guard.learned import UNREAD, judges, reader
 from toolscout.index.guard.lookalikes import claims, server_names, tool_names
 from toolscout.index.guard.rules import instructions
 from toolscout.index.guard.stuffing import LEAST_STUFFED, stuffing
@@ -39,6 +39,14 @@ _WORDY = frozenset(_WORDY_WORDS.split())
 _ORDERS = frozenset({"override", "conceal", "secret_read", "exfiltration_url", "cross_reference"})
 """Doubts of which one is enough in a server's instructions: they speak to the model, a description to people."""
 _CERTAIN = frozenset({"sets aside what the model was told", "tells the model to give a false or trimmed account"})
+
+UNLIKELY = -5.0
+"""Log-odds of the learned reader below which a rule's doubt about words (not of names or signs) is only shown."""
+EVEN = -1.0
+"""The same for the only doubt about a server's own text, which would hold back all of its tools."""
+
+_TELLING = 60
+"""Characters of the shortest sentence in which the learned reader may contradict a rule."""
 
 _ORDER = {Severity.BLOCK: 0, Severity.WARN: 1, Severity.INFO: 2}
 
@@ -83,11 +91,16 @@ def scan_server(server: Server, names: Collection[str] = ()) -> list[Finding]:
 
 def _of_one_text(finding: Finding, found: Sequence[Finding]) -> bool:
     """Whether a server's text raises this doubt alone: too little to hold back tools that are scanned themselves."""
-    if finding.severity is not Severity.WARN or finding.code not in _WORDY:
+    if finding.severity is Severity.INFO or finding.code not in _WORDY:
+        return False
+    alone = len({f.code for f in found if f.severity is not Severity.INFO}) < 2
+    if alone and _doubted(finding, EVEN):
+        return True
+    if finding.severity is not Severity.WARN:
         return False
     if finding.message in _CERTAIN or (finding.where == "server.instructions" and finding.code in _ORDERS):
         return False
-    return len({f.code for f in found if f.severity is not Severity.INFO}) < 2
+    return alone
 
 
 def holds_back(findings: Iterable[Finding]) -> bool:
@@ -118,12 +131,26 @@ def _reading(piece: Piece) -> _Reading:
 
 def _findings(piece: Piece, said: _Reading, subject: Subject, *, stuffed: bool = True) -> list[Finding]:
     """Findings of one piece; ``stuffed``: also those of texts that are written for the ranking."""
-    found = [weighed(replace(finding, where=piece.where), subject) for finding in said.poison]
+    found = [_seconded(weighed(replace(finding, where=piece.where), subject)) for finding in said.poison]
     if said.reaches_out:
         found += cross_references(piece, plain(piece.text[:MAX_PIECE]), subject.own, subject.identity)
     if stuffed:
         found += [replace(finding, where=piece.where) for finding in said.stuffing]
     return found
+
+
+def _seconded(finding: Finding) -> Finding:
+    """A rule's finding, ``info`` where the learned reader is as good as sure that nobody is commanded."""
+    if finding.severity is Severity.INFO or finding.code not in _WORDY or not _doubted(finding, UNLIKELY):
+        return finding
+    return replace(finding, severity=Severity.INFO)
+
+
+def _doubted(finding: Finding, least: float) -> bool:
+    """Whether the learned reader gives the finding's sentence less, where that is long enough to say something."""
+    if len(finding.said) < _TELLING:
+        return False
+    return UNREAD < reader().judge(finding.said).score < least
 
 
 def _read(kind: str, whole: str) -> _Reading:
