@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from toolscout.eval.needle_draw import PAPER_SIZES
-
 
 def needle(
     tools: Annotated[list[Path], typer.Option(help="Files of tools: the haystack. Several may follow.")],
@@ -20,7 +18,7 @@ def needle(
         Path | None, typer.Option(help="Structured {server, tool} requests of the rows: both forms are measured.")
     ] = None,
     sizes: Annotated[
-        str, typer.Option(help=f"Sizes of the pool and 'all', commas between; paper: {len(PAPER_SIZES)} sizes and all.")
+        str, typer.Option(help="Sizes of the pool and 'all', commas between; paper: 26 sizes and all.")
     ] = "paper",
     positions: Annotated[int, typer.Option(min=1, help="Places of the needle, evenly from first to last.")] = 11,
     context: Annotated[
