@@ -209,6 +209,7 @@ def independent(judged: dict[str, dict[str, int]], run: dict[str, dict[str, floa
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_resumes_and_reports(whole: Haystack, cache: Path, tmp_path: Path) -> None:
     calls, requests = tmp_path / "calls.jsonl", tmp_path / "requests.jsonl"
     rows = [call for call in read_calls([SMALL / "calls.jsonl"]) if len(call.gold) == 1 and call.lang in (None, "en")]
