@@ -6,7 +6,7 @@
 Only rows of the part ``tuning`` are read of files of attacks and of tricky honest tools. Of an attack it is not known
 which sentence is the poison: all of its windows count as such at first, then those that the model itself finds worst
 (multiple-instance learning after MI-SVM, Andrews et al. 2003). Of honest texts the windows that score worst are added
-round by round (hard negatives), so that a quarter of an hour's text does not have to be fitted at once. Honest servers
+round by round (hard negatives), so that not all of them have to be fitted at once. Honest servers
 are split in ten by hash: some folds give the threshold, above which ``--alarms`` of their tools score, and take no part
 in the first fit; the second one has them all.
 """
@@ -248,9 +248,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Fit the guard's learned reader.")
     for name in ("attacks", "sentences", "honest", "tools", "servers", "test"):
         parser.add_argument(f"--{name}", type=Path, nargs="*", default=[])
-    parser.add_argument("--every", type=int, default=3, help="of the honest tools, each so-manieth")
+    parser.add_argument("--every", type=int, default=3, help="take one honest tool in so many")
     parser.add_argument("--folds", type=int, nargs="*", default=[0, 1, 2], help="folds that give the threshold")
-    parser.add_argument("--alarms", type=float, default=0.005, help="share of their tools above the threshold")
+    parser.add_argument("--alarms", type=float, default=0.002, help="share of their tools above the threshold")
     parser.add_argument("--least", type=float, help="this threshold instead")
     parser.add_argument("--final", action="store_true", help="fit again over all folds")
     parser.add_argument("--seed", type=int, default=2)

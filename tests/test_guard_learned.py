@@ -126,6 +126,7 @@ def slowly(given_: learned.Weights, text: str) -> float:
     scores = [
         given_.bias + of[words].sum() / sqrt(len(words)) + learned.SORT_VALUE * of[list(learned.meetings(mask))].sum()
         for words, mask in parts
+        if not text.isascii() or mask.bit_count() >= learned.LEAST_SORTS
     ]
     return float(max(scores, default=-99.0))
 

@@ -37,8 +37,10 @@ _WIDE = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """Scripts whose words are short or not parted."""
 _MAX_TOKENS = 4_000
 _MEMO_TOKEN = 40
-_MEMO, _MEMO_PAIRS = 30_000, 100_000
+_MEMO = 30_000
 
+LEAST_SORTS = 3
+"""Sorts of words that a sentence in ASCII needs to be judged."""
 LEAST_WORDS = 3
 """Words of the shortest sentence that is judged."""
 
@@ -64,17 +66,22 @@ def weights() -> Weights:
 
 def tokens(text: str) -> list[str]:
     """The words of a text, folded; addresses, mail addresses, paths and numbers are each one word of their own."""
-    special = "/" in text or "@" in text or "\\" in text or _DOTTED.search(text)
     found: list[str] = []
-    for token in (_TOKEN if special else _PLAIN).findall(text):
-        known = _normal(token) if len(token) <= _MEMO_TOKEN else _words_of(token)
-        found += known
+    for token in raw_tokens(text):
+        found += words_of(token)
         if len(found) >= _MAX_TOKENS:
             break
     return found
 
 
-def _words_of(token: str) -> tuple[str, ...]:
+def raw_tokens(text: str) -> list[str]:
+    """The tokens of a text as they are written."""
+    special = "/" in text or "@" in text or "\\" in text or _DOTTED.search(text)
+    return (_TOKEN if special else _PLAIN).findall(text)
+
+
+def words_of(token: str) -> tuple[str, ...]:
+    """The words of one token."""
     if token.isalpha() and token.isascii() and (token.islower() or token[1:].islower() or token.isupper()):
         return (token.casefold(),)
     if token.startswith("http") and "://" in token:
@@ -96,23 +103,28 @@ def _words_of(token: str) -> tuple[str, ...]:
     return ("<id>", *(w for part in token.split("_") for w in _CAMEL.sub(" ", part).casefold().split()))
 
 
-_normal = lru_cache(maxsize=30_000)(_words_of)
-
-
 def word_features(word: str) -> list[int]:
     """Buckets of a word by itself: the word and its parts of four and five letters."""
-    found = [crc32(b"w" + word.encode("utf-8", "surrogatepass")) & _MASK]
-    if word.isascii() and (len(word) < 4 or word[0] == "<"):
+    found = [crc32(_bytes(word), _OF_WORDS) & _MASK]
+    if len(word) == 1 or (word.isascii() and (len(word) < 4 or word[0] == "<")):
         return found
     marked = f"^{word[:60]}$"
-    if len(word) == 1:
+    if marked.isascii():
+        data = marked.encode()
+        for size in (4, 5):
+            found += [crc32(data[i : i + size], _OF_PARTS) & _MASK for i in range(len(data) - size + 1)]
         return found
-    found += [
-        crc32(b"c" + marked[i : i + size].encode("utf-8", "surrogatepass")) & _MASK
-        for size in (4, 5)
-        for i in range(len(marked) - size + 1)
-    ]
+    for size in (4, 5):
+        found += [crc32(_bytes(marked[i : i + size]), _OF_PARTS) & _MASK for i in range(len(marked) - size + 1)]
     return found
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+_OF_WORDS, _OF_PARTS = crc32(b"w"), crc32(b"c")
+"""Checksums to go on from: a bucket is that of a letter for its sort, and what follows."""
 
 
 def pair_features(first: str, second: str, gap: str) -> int:
@@ -164,35 +176,60 @@ class Verdict(NamedTuple):
     end: int
 
 
+_Token = tuple[tuple[tuple[bytes, int, int], ...], int, int, int]
+"""A token's words, each with the checksums that its pairs with the next word and the one after go on from; the sum of
+the weights of the words by themselves, the number of these, and their sorts."""
+_AFTER_START = crc32(b"<s> ")
+
+
+class _Part:
+    """A sentence while its text is judged; what its weights add up to is looked up once, if at all."""
+
+    __slots__ = ("count", "mask", "start", "tokens", "total")
+
+    def __init__(self, tokens: list[_Token], mask: int, start: int) -> None:
+        self.tokens, self.mask, self.start = tokens, mask, start
+        self.total = self.count = 0
+
+
+_NO_PART = _Part([], 0, 0)
+
+
 class Reader:
     """Scores texts with some weights; words and pairs of words are remembered."""
 
     def __init__(self, given: Weights) -> None:
         self.weights = given
         self._of = memoryview(given.of).cast("b")
-        self._words: dict[str, tuple[int, int, int]] = {}
-        self._pairs: dict[tuple[str, str, str], int] = {}
+        self._tokens: dict[str, _Token] = {}
         self._met: dict[int, float] = {}
 
     def judge(self, text: str) -> Verdict:
-        """The worst of a text's sentences, or of two that follow each other (whose features are counted together)."""
-        worst, before = Verdict(UNREAD, 0, 0), (0, 0, 0, 0)
-        wide = not text.isascii() and _WIDE.search(text) is not None
+        """The worst of a text's sentences, or of two that follow each other (whose features are counted together).
+
+        What is in ASCII and has fewer than ``LEAST_SORTS`` is passed over: most honest sentences, and few others.
+        """
+        worst, before = Verdict(UNREAD, 0, 0), _NO_PART
+        ascii_text = text.isascii()
+        wide = not ascii_text and _WIDE.search(text) is not None
         for start, end in sentences(text):
             sentence = text[start:end]
-            total, count, mask = self._sum(tokens(sentence))
-            if not count:
+            part = self._part(sentence, start)
+            if part is None:
                 continue
             if wide:
-                mask |= wide_sorts(sentence)
-            score = self._score(total, count, mask)
-            if score > worst.score:
-                worst = Verdict(score, start, end)
-            if before[1]:
-                score = self._score(total + before[0], count + before[1], mask | before[2])
+                part.mask |= wide_sorts(sentence)
+            if not ascii_text or part.mask.bit_count() >= LEAST_SORTS:
+                score = self._score(*self._sum(part), part.mask)
                 if score > worst.score:
-                    worst = Verdict(score, before[3], end)
-            before = (total, count, mask, start)
+                    worst = Verdict(score, start, end)
+            both = part.mask | before.mask
+            if before.tokens and (not ascii_text or both.bit_count() >= LEAST_SORTS):
+                (total, count), (more, others) = self._sum(part), self._sum(before)
+                score = self._score(total + more, count + others, both)
+                if score > worst.score:
+                    worst = Verdict(score, before.start, end)
+            before = part
         return worst
 
     def _score(self, total: int, count: int, mask: int) -> float:
@@ -203,44 +240,61 @@ class Reader:
             met = self._met[mask] = SORT_VALUE * sum(self._of[bucket] for bucket in meetings(mask))
         return self.weights.bias + self.weights.scale * (total / sqrt(count) + met)
 
-    def _sum(self, words: list[str]) -> tuple[int, int, int]:
-        """Sum of the weights of a sentence's features, their number, and its sorts; 0 of one too short."""
-        if len(words) < LEAST_WORDS:
-            return 0, 0, 0
-        total = count = mask = 0
-        known = self._words
-        for word in words:
-            one = known.get(word)
+    def _part(self, sentence: str, start: int) -> _Part | None:
+        """The words of a sentence and their sorts, before anything is added up; none of one too short."""
+        known, found, mask, number = self._tokens, list[_Token](), 0, 0
+        for token in raw_tokens(sentence):
+            one = known.get(token)
             if one is None:
-                one = self._learn(word)
-            total += one[0]
-            count += one[1]
-            mask |= one[2]
-        beside = self._pairs
-        of = self._of
-        both = pairs(words)
-        for pair in both:
-            weight = beside.get(pair)
-            if weight is None:
-                weight = of[pair_features(*pair)]
-                if len(beside) >= _MEMO_PAIRS:
-                    beside.clear()
-                beside[pair] = weight
-            total += weight
-        return total, count + len(both), mask
+                one = self._learn(token)
+            found.append(one)
+            mask |= one[3]
+            number += len(one[0])
+            if number >= _MAX_TOKENS:
+                break
+        return _Part(found, mask, start) if number >= LEAST_WORDS else None
 
-    def _learn(self, word: str) -> tuple[int, int, int]:
-        buckets = word_features(word)
-        found = (sum(self._of[bucket] for bucket in buckets), len(buckets), sorts(word))
-        if len(self._words) >= _MEMO:
-            self._words.clear()
-        self._words[word] = found
+    def _sum(self, part: _Part) -> tuple[int, int]:
+        """Sum of the weights of a sentence's words and pairs of words, and their number."""
+        if part.count:
+            return part.total, part.count
+        total = count = number = last_apart = 0
+        of, after_last, after_other = self._of, _AFTER_START, 0
+        for words, weight, features, _ in part.tokens:
+            total += weight
+            count += features
+            for data, beside, apart in words:
+                total += of[crc32(data, after_last) & _MASK]
+                if number:
+                    if number > 1:
+                        total += of[crc32(data, after_other) & _MASK]
+                    after_other = last_apart
+                last_apart, after_last = apart, beside
+                number += 1
+        total += of[crc32(b"</s>", after_last) & _MASK]
+        part.total, part.count = total, count + 2 * number - 1
+        return part.total, part.count
+
+    def _learn(self, token: str) -> _Token:
+        words = words_of(token)
+        buckets = [bucket for word in words for bucket in word_features(word)]
+        mask = 0
+        for word in words:
+            mask |= sorts(word)
+        marked = tuple((_bytes(word), crc32(_bytes(f"{word} ")), crc32(_bytes(f"*{word} "))) for word in words)
+        found = (marked, sum(self._of[bucket] for bucket in buckets), len(buckets), mask)
+        if len(token) <= _MEMO_TOKEN:
+            if len(self._tokens) >= _MEMO:
+                self._tokens.clear()
+            self._tokens[token] = found
         return found
 
 
 def judges(kind: str, text: str) -> bool:
-    """Whether a piece of this kind is read: names and values only when they are long enough to be sentences."""
-    return kind != "unread" and len(text) >= (12 if kind in ("prose", "parameter") else 24)
+    """Whether a piece of this kind is read: whatever is long enough to command something."""
+    if kind == "unread" or len(text) < 12:
+        return False
+    return len(text) >= 30 or (kind in ("prose", "parameter") and not text.isascii())
 
 
 @lru_cache(maxsize=1)
