@@ -22,8 +22,8 @@ from toolscout.eval.agent_servers import Fleet, build_home, by_coordinates, conf
 from toolscout.eval.agent_state import GIT_ENV, hand_over, place, serving
 from toolscout.eval.agent_tasks import OWN_TASKS, Check, Coordinates, Start, Task, limited, read_tasks
 from toolscout.eval.agent_trials import Trial, resume
-from toolscout.eval.calls import _alone, _open_work
 from toolscout.eval.rows import Say, silent
+from toolscout.eval.work_file import alone, open_work
 from toolscout.records import JsonObject, sha256_hex
 from toolscout.settings import Settings
 
@@ -89,7 +89,7 @@ def measure_agent(
     if not options.mind.url or not options.mind.model:
         raise BadInput("The agent needs a model.", "Name an endpoint with --model-url and its model with --model.")
     todo = _todo(options)
-    with _alone(work):
+    with alone(work):
         header = _header(options)
         before = resume(work, header) if work is not None else {}
         keys = [
@@ -176,7 +176,7 @@ async def _run(
         if any(arm != "all" for _, arm, _, _ in left):
             say(f"{await build_home(fleet, mine, say)} tools of {len(fleet.entries)} servers are indexed")
         say(f"{len(left)} trials to do")
-        sink = stack.enter_context(_open_work(work, header)) if work is not None else None
+        sink = stack.enter_context(open_work(work, header)) if work is not None else None
         environment = _environment(mine)
         began = time.monotonic()
         for number, key in enumerate(left, start=1):

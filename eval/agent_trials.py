@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from toolscout.errors import BadInput
 from toolscout.eval.agent_loop import Doing, Made
 from toolscout.eval.agent_tasks import Task
-from toolscout.jsonl import read_objects
+from toolscout.eval.work_file import earlier
 from toolscout.records import JsonObject
 
 FAILURES = (*("turns", "time", "refused", "confused", "no call", "damage", "tool errors", "end state", "answer"),)
@@ -85,14 +84,7 @@ def resume(work: Path, header: JsonObject) -> dict[Key, Trial]:
 
     Raises BadInput for a file of another run.
     """
-    if not work.exists() or not work.stat().st_size:
-        return {}
-    lines = [found for _, found in read_objects(work, on_bad=lambda error: None)]
-    if not lines or lines[0].get("run") != header:
-        raise BadInput(
-            f"{work} holds the trials of another run (other model, limits or servers).",
-            "Delete it, or give another file with --work.",
-        )
+    lines = earlier(work, header, "the trials of another run (other model, limits or servers)")
     names = set(Trial.__dataclass_fields__)
-    found = [Trial(**{k: v for k, v in line.items() if k in names}) for line in lines[1:] if "asked" in line]
+    found = [Trial(**{k: v for k, v in line.items() if k in names}) for line in lines if "asked" in line]
     return {trial.key: trial for trial in found}

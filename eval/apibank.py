@@ -20,11 +20,11 @@ from toolscout.eval.apibank_domains import domains
 from toolscout.eval.metrics import Judged, mean_scores, ranking_scores, share
 from toolscout.eval.needle_draw import Draws
 from toolscout.eval.needle_pool import Haystack, Mask, open_haystack
-from toolscout.eval.needle_work import work_file
 from toolscout.eval.refusal import wilson
 from toolscout.eval.retrieval import RetrievalFiles
 from toolscout.eval.rows import Say, draw, read_calls, read_tools, silent
 from toolscout.eval.structured import StructuredRow, read_structured
+from toolscout.eval.work_file import work_file
 from toolscout.index.encoder import make_encoder
 from toolscout.index.search import ToolRequest
 from toolscout.records import Call, JsonObject, canonical_json, sha256_hex

@@ -10,17 +10,16 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from toolscout.ast_match import MadeCall, match_calls
-from toolscout.errors import BadInput, ModelError, StorageError
+from toolscout.errors import BadInput, ModelError
 from toolscout.eval.metrics import mean, share, spread
 from toolscout.eval.rows import Say, definition, draw, grouped, missing_gold, read_calls, read_tools, silent, split_of
-from toolscout.jsonl import read_objects
+from toolscout.eval.work_file import alone, earlier, open_work
 from toolscout.records import Call, JsonObject, Tool, canonical_json, sha256_hex
 from toolscout.settings import Settings
 from toolscout.validation import asking_less, refuse_document
@@ -140,7 +139,7 @@ def measure_calls(
     header |= {"decoding": decoding} if decoding != "repair" else {}
     header |= {"exemplars": exemplars.fingerprint} if exemplars is not None else {}
     asking = Asking(pool, candidates, seed, exemplars, clock)
-    with _alone(work):
+    with alone(work):
         outcomes = asyncio.run(_run(rows, asking, settings, decoding, work, header, caller, say))
     model = settings.model or next((o.model for o in outcomes if o.model), "")
     return CallsRun(score(outcomes, model, candidates), outcomes, {r.id: r for r in rows}, warnings)
@@ -214,7 +213,7 @@ async def _run(
         from toolscout.server.caller import Caller
 
         caller = owned = Caller(settings, decoding=decoding)
-    sink = _open_work(work, header) if work is not None else None
+    sink = open_work(work, header) if work is not None else None
     try:
         started, asked = time.monotonic(), 0
         for number, row in enumerate(rows, start=1):
@@ -362,49 +361,9 @@ def _so_far(outcomes: Iterable[Outcome]) -> str:
     return ", ".join(f"{name} {value:.3f}" for name, value in rates.items() if value is not None)
 
 
-@contextmanager
-def _alone(work: Path | None) -> Iterator[None]:
-    """Keeps a second run away from the same work file: both would do, and write, the same rows."""
-    if work is None:
-        yield
-        return
-    from filelock import FileLock, Timeout
-
-    try:
-        work.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(work.with_name(work.name + ".lock"), timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise BadInput(f"Another run is writing to {work}.", "Wait for it, or give another file with --work.") from None
-    except OSError as error:
-        raise StorageError(f"{work} cannot be written: {error}.", "Give another file with --work.") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _resume(work: Path, header: JsonObject) -> dict[str, Outcome]:
     """Outcomes of an earlier, interrupted run. A last line cut off by a crash is dropped and its row done again."""
-    if not work.exists() or not work.stat().st_size:
-        return {}
-    lines = [found for _, found in read_objects(work, on_bad=lambda error: None)]
-    if not lines or lines[0].get("run") != header:
-        raise BadInput(
-            f"{work} holds the rows of another run (other model, candidates, seed or tools).",
-            "Delete it, or give another file with --work.",
-        )
+    lines = earlier(work, header, "the rows of another run (other model, candidates, seed or tools)")
     names = set(Outcome.__dataclass_fields__)
-    known = [{k: v for k, v in line.items() if k in names} for line in lines[1:]]
+    known = [{k: v for k, v in line.items() if k in names} for line in lines]
     return {line["id"]: Outcome(**line) for line in known if {"id", "split", "gold"} <= line.keys()}
-
-
-def _open_work(work: Path, header: JsonObject) -> IO[str]:
-    try:
-        fresh = not work.exists() or not work.stat().st_size
-        torn = not fresh and not work.read_bytes().endswith(b"\n")
-        sink = work.open("a", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{work} cannot be written: {error}.", "Give another file with --work.") from None
-    sink.write(json.dumps({"run": header}) + "\n" if fresh else "\n" if torn else "")
-    return sink

@@ -12,11 +12,12 @@ from typing import Any, Protocol, TypeVar
 from pydantic import Field
 
 from toolscout.errors import BadInput, ModelError
-from toolscout.eval.calls import PLAN_STEPS, _open_work
+from toolscout.eval.calls import PLAN_STEPS
 from toolscout.eval.execute_expect import ExecuteRow
 from toolscout.eval.plan_answers import AnswerCall, Reply
 from toolscout.eval.rows import Say
-from toolscout.jsonl import read_objects, read_records
+from toolscout.eval.work_file import earlier, open_work
+from toolscout.jsonl import read_records
 from toolscout.records import JsonObject, Record, canonical_json, sha256_hex
 from toolscout.synth.trajectories.caller import Caller
 
@@ -166,7 +167,7 @@ async def gather(
     header = source.header()
     done = _resume(work, header)
     gate, finished = asyncio.Semaphore(at_once), 0
-    with _open_work(work, header) as sink:
+    with open_work(work, header) as sink:
 
         async def one(row: ExecuteRow) -> None:
             nonlocal finished
@@ -191,13 +192,6 @@ async def gather(
 
 def _resume(work: Path, header: JsonObject) -> dict[tuple[str, int], Made]:
     """Calls of an earlier run; of two for one trial the later. What a crash cut off is dropped."""
-    if not work.exists() or not work.stat().st_size:
-        return {}
-    lines = [found for _, found in read_objects(work, on_bad=lambda error: None)]
-    if not lines or lines[0].get("run") != header:
-        raise BadInput(
-            f"{work.parent} holds another run (other calls, model or answers).",
-            "Delete it, or give another folder with --work.",
-        )
-    made = [Made.model_validate(line) for line in lines[1:] if "id" in line]
+    lines = earlier(work, header, "another run (other calls, model or answers)")
+    made = [Made.model_validate(line) for line in lines if "id" in line]
     return {(one.id, one.trial): one for one in made}

@@ -19,13 +19,13 @@ from toolscout.errors import BadInput
 from toolscout.eval.metrics import mean, reciprocal_rank
 from toolscout.eval.needle_draw import Draws, limited, needle_rows, parse_sizes
 from toolscout.eval.needle_pool import Haystack, open_haystack
-from toolscout.eval.needle_work import work_file
 from toolscout.eval.refusal import wilson
 from toolscout.eval.retrieval import RetrievalFiles
 from toolscout.eval.rows import Say, read_calls, read_tools, silent
 from toolscout.eval.setup_context import tool_tokens
 from toolscout.eval.structured import StructuredRow, read_structured
 from toolscout.eval.tokens import TokenCounter, make_counter
+from toolscout.eval.work_file import work_file
 from toolscout.index.encoder import make_encoder
 from toolscout.index.search import ToolRequest
 from toolscout.records import Call, JsonObject, Tool, sha256_hex

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolscout.errors import BadInput, ModelError
-from toolscout.eval.calls import PLAN_STEPS, Pool, Suggests, _alone, _open_work
+from toolscout.errors import ModelError
+from toolscout.eval.calls import PLAN_STEPS, Pool, Suggests
 from toolscout.eval.plan_answers import AnswerCall
 from toolscout.eval.rows import Say
-from toolscout.jsonl import read_objects
+from toolscout.eval.work_file import alone, earlier, open_work
 from toolscout.records import Call, GoldCall, JsonObject, sha256_hex
 from toolscout.settings import Settings
 
@@ -121,7 +121,7 @@ async def run_plans(
     Raises BadInput for a ``work`` file of another run or one that is being written, ModelError when the model fails.
     """
     with ExitStack() as stack:
-        stack.enter_context(_alone(work))
+        stack.enter_context(alone(work))
         header = planning.header()
         before = _resume(work, header) if work is not None else {}
         done = {r.id: before[r.id] for r in rows if r.id in before and before[r.id].asked == planning.asked(r)}
@@ -133,7 +133,7 @@ async def run_plans(
         search = None
         if any(row.candidates is None for row in left):
             search = stack.enter_context(searching(planning, say))
-        sink = stack.enter_context(_open_work(work, header)) if work is not None else None
+        sink = stack.enter_context(open_work(work, header)) if work is not None else None
         owned = None
         if caller is None:
             from toolscout.server.caller import Caller
@@ -181,13 +181,6 @@ def searching(planning: Planning, say: Say) -> Iterator[Search]:
 
 def _resume(work: Path, header: JsonObject) -> Mapping[str, Given]:
     """Answers of an earlier run; of two to one row the later. What a crash cut off is dropped and asked again."""
-    if not work.exists() or not work.stat().st_size:
-        return {}
-    lines = [found for _, found in read_objects(work, on_bad=lambda error: None)]
-    if not lines or lines[0].get("run") != header:
-        raise BadInput(
-            f"{work} holds the rows of another run (other model, seed or tools).",
-            "Delete it, or give another file with --work.",
-        )
+    lines = earlier(work, header, "the rows of another run (other model, seed or tools)")
     names = set(Given.__dataclass_fields__)
-    return {line["id"]: Given(**{k: v for k, v in line.items() if k in names}) for line in lines[1:] if "id" in line}
+    return {line["id"]: Given(**{k: v for k, v in line.items() if k in names}) for line in lines if "id" in line}

@@ -19,11 +19,11 @@ from toolscout.errors import BadInput, ModelError
 from toolscout.eval.metrics import mean, share
 from toolscout.eval.needle_draw import Draws, limited, needle_rows, parse_sizes
 from toolscout.eval.needle_pool import Haystack, open_haystack
-from toolscout.eval.needle_work import Work, work_file
 from toolscout.eval.refusal import wilson
 from toolscout.eval.retrieval import RetrievalFiles
 from toolscout.eval.rows import Say, draw, read_calls, read_tools, silent
 from toolscout.eval.tokens import TokenCounter, make_counter
+from toolscout.eval.work_file import Work, work_file
 from toolscout.index.encoder import make_encoder
 from toolscout.index.words import hashes
 from toolscout.prompt import NONE, labels, render, render_tool

@@ -16,9 +16,9 @@ from toolscout.eval.cli import app
 from toolscout.eval.needle import depths, summary
 from toolscout.eval.needle_draw import PAPER_SIZES, Draws, limited, needle_rows, parse_sizes
 from toolscout.eval.needle_pool import Haystack
-from toolscout.eval.needle_work import work_file
 from toolscout.eval.rows import read_calls, read_tools
 from toolscout.eval.vector_cache import CachingEncoder
+from toolscout.eval.work_file import work_file
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
 from toolscout.index.encoder import make_encoder
