@@ -380,14 +380,19 @@ class Engine:
     ) -> dict[str, Any]:
         """``invoke`` of the contract: the upstream's result as it came, or a tool error that says what to correct.
 
-        With ``asking``, the question to a person whether the server shall be installed comes before.
+        With ``asking``, the question to a person whether the server shall be installed comes before. Raises Refused
+        where the client, by what it said with the call, lacks a capability that the upstream needs.
         """
         started = time.perf_counter()
         if self._index is None:
             await self.loaded()
-        result = await self.invoker.invoke_raw(
-            tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, asking=asking, **relayed
-        )
+        try:
+            result = await self.invoker.invoke_raw(
+                tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, asking=asking, **relayed
+            )
+        except ToolscoutError:
+            self.journal.note("invoke", "", tool_id, "error", started)
+            raise
         self.journal.note("invoke", "", tool_id, "error" if result.get("isError") else "ok", started)
         return result
 

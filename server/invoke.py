@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LONGEST_TIMEOUT = 3600.0
 _INVALID_PARAMS = -32602
+_MISSING_CAPABILITY = -32021
+_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _SUGGESTED = 5
 _OFFERED = frozenset({ServerState.NEEDS_INSTALL, ServerState.NEEDS_KEY})
 
@@ -81,6 +83,10 @@ class Invoker:
         """As :meth:`invoke`, with the result in wire form: what the upstream sent is not parsed and made anew.
 
         With ``asking`` the person behind the call may be asked whether a server that is not installed shall be.
+
+        Raises:
+            Refused: the upstream needs a capability that the client said, with this call, that it lacks. That is
+                between the two programs: the client gets the protocol's own error, which it may act on.
         """
         try:
             tool = self._tool(tool_id)
@@ -114,6 +120,8 @@ class Invoker:
             found = self._find_tool(tool_id) if isinstance(tool_id, str) else None
             return _error(f"{error.sentence()}\n{_usage(found)}" if found else error.sentence())
         except ToolscoutError as error:
+            if isinstance(error, Refused) and error.code == _MISSING_CAPABILITY and _says_what_it_can(relayed):
+                raise
             return _error(error.sentence())
 
     async def _call(self, tool: Tool, sent: JsonObject, timeout: float | None, relayed: Relayed) -> JsonObject:  # noqa: ASYNC109
@@ -278,6 +286,10 @@ def _seconds(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
         raise InvalidArguments("'timeout_s' must be a positive number of seconds.")
     return min(float(value), _LONGEST_TIMEOUT)
+
+
+def _says_what_it_can(relayed: Relayed) -> bool:
+    return _CAPABILITIES in (relayed.get("meta") or {})
 
 
 def _error(text: str) -> JsonObject:
