@@ -243,7 +243,7 @@ async def _probe(session: ClientSession, version: str) -> bool:
         except TimeoutError:
             return False
         except MCPError as error:
-            if error.error.code == types.CONNECTION_CLOSED:
+            if lost(error):
                 raise
             supported = _supported(error)
             shared = _shared_versions(error)
@@ -262,6 +262,16 @@ async def _probe(session: ClientSession, version: str) -> bool:
         session.adopt(result)
         return True
     return False
+
+
+def lost(error: MCPError) -> bool:
+    """Whether a transport says that the connection is gone.
+
+    The code alone does not: servers of the 2025 era answer -32000 to what they do not know, the probe among it.
+    """
+    return error.error.code == types.CONNECTION_CLOSED and error.error.message.startswith(
+        ("Connection closed", "SSE stream")
+    )
 
 
 def _supported(error: MCPError) -> list[str]:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +14,11 @@ from typing import Any
 import pytest
 from conformance import run as suite
 from node_tools import INSPECTOR, KEPT, NodeTools, NoTools, node_tools
+from serving import environment, listening, serving
 
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
+from toolscout.server.pool import UpstreamPool
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -67,31 +65,15 @@ async def ready(settings: Settings) -> Settings:
 @contextlib.contextmanager
 def over_http(settings: Settings) -> Iterator[list[str]]:
     """``toolscout serve --http``; yields the inspector's arguments that name it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    serve = [sys.executable, "-m", "toolscout", "serve", "--http", address]
-    process = subprocess.Popen(serve, env=environment(settings))
-    try:
-        deadline = time.monotonic() + 120
-        while True:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/health", timeout=5):
-                break
-            assert process.poll() is None and time.monotonic() < deadline, "Toolscout did not start"
-            time.sleep(0.1)
-        yield ["--transport", "http", "--server-url", f"http://{address}/mcp"]
-    finally:
-        process.terminate()
-        process.wait(30)
+    with serving(settings.home) as url:
+        yield ["--transport", "http", "--server-url", f"{url}/mcp"]
 
 
 @contextlib.contextmanager
 def over_stdio(settings: Settings) -> Iterator[list[str]]:
-    yield ["--transport", "stdio", "--", sys.executable, "-m", "toolscout", "serve"]
-
-
-def environment(settings: Settings) -> dict[str, str]:
-    return {**os.environ, "TOOLSCOUT_HOME": str(settings.home), "TOOLSCOUT_STARTER": "0"}
+    """The same for ``toolscout serve``."""
+    passed = [f"-e{name}={environment(settings.home)[name]}" for name in ("TOOLSCOUT_HOME", "TOOLSCOUT_STARTER")]
+    yield [*passed, "--transport", "stdio", "--", sys.executable, "-m", "toolscout", "serve"]
 
 
 @pytest.mark.slow
@@ -102,15 +84,11 @@ def test_the_inspector_lists_finds_and_invokes(tools: NodeTools, ready: Settings
 
         def inspect(method: str, *more: str) -> tuple[int, Any, str]:
             """Exit code, result and what stood on stderr."""
-            command = tools.command(
-                INSPECTOR, "--cli", "--protocol-era", era, "--method", method, *more, *passed, *where
-            )
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=120, env={**environment(ready), **tools.environment()}
-            )
+            asked = ["--cli", "--protocol-era", era, "--method", method, *more, *where]
+            command, env = tools.command(INSPECTOR, *asked), tools.environment()
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
             return done.returncode, json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
-        passed = [f"-e{name}={environment(ready)[name]}" for name in ("TOOLSCOUT_HOME", "TOOLSCOUT_STARTER")]
         code, listed, said = inspect("tools/list", "--strict")
         assert code == 0, said  # 6: a schema that some client refuses
         assert [tool["name"] for tool in listed["tools"]] == ["find_tools", "suggest_call", "invoke"]
@@ -126,3 +104,14 @@ def test_the_inspector_lists_finds_and_invokes(tools: NodeTools, ready: Settings
         wrong = json.dumps({"tool_id": "tiny/fail", "arguments": {}})
         code, failed, said = inspect("tools/call", "--tool-name", "invoke", "--tool-args-json", wrong)
         assert failed["isError"] and failed["content"][0]["text"] == "the tool says no", (code, said)
+
+
+@pytest.mark.slow
+async def test_an_upstream_on_the_older_typescript_sdk(tools: NodeTools, settings: Settings) -> None:
+    script, modules = UPSTREAMS / "typescript.mjs", tools.folder / "node_modules"
+    with listening([str(tools.node), str(script), str(modules)]) as url:
+        configs = {"ts": UpstreamConfig.remote("ts", f"{url}/mcp")}
+        async with UpstreamPool(settings, lambda: configs) as pool:
+            result = await pool.call("ts", "echo", {"text": "hello"})
+            assert result.content[0].text == "hello"  # type: ignore[union-attr]
+            assert pool.status()[0].protocol_version == "2025-11-25"

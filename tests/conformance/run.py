@@ -11,14 +11,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +26,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from node_tools import CONFORMANCE, KEPT, NodeTools, NoTools, node_tools  # noqa: E402
+from serving import environment, listening  # noqa: E402
 
 REVISIONS = ("2026-07-28", "2025-11-25")
-_START_SECONDS = 120
 _SUITE_SECONDS = 1200
 _FOLDER = re.compile(r"server-(.+)-\d{4}-\d\d-\d\dT[-\d]+Z")
 
@@ -78,23 +74,8 @@ def expected(revision: str) -> list[str]:
 @contextlib.contextmanager
 def toolscout(home: Path) -> Iterator[str]:
     """Toolscout over HTTP with the suite's tools behind it; yields the URL to test."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "TOOLSCOUT_HOME": str(home), "TOOLSCOUT_STARTER": "0"}
-    process = subprocess.Popen([sys.executable, str(HERE / "front.py"), str(port)], env=environment)
-    try:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-                break
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError("Toolscout did not start.")
-            time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.terminate()
-        process.wait(30)
+    with listening([sys.executable, str(HERE / "front.py")], env=environment(home)) as url:
+        yield f"{url}/mcp"
 
 
 def run(tools: NodeTools, url: str, revision: str, results: Path) -> Outcome:
