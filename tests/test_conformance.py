@@ -50,6 +50,13 @@ def test_the_suite_fails_only_where_the_baseline_says(tools: NodeTools, tmp_path
     assert outcome.scenarios >= 30 and outcome.passed > outcome.failed
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("revision", "scenario"), [(r, s) for r in suite.REVISIONS for s in suite.CLIENT[r]])
+def test_the_suite_passes_with_toolscout_as_the_client(tools: NodeTools, revision: str, scenario: str) -> None:
+    passed, said = suite.run_client(tools, revision, scenario)
+    assert passed, said
+
+
 @pytest.fixture
 async def ready(settings: Settings) -> Settings:
     """A home with one upstream of each era."""

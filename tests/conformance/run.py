@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,19 @@ from node_tools import CONFORMANCE, KEPT, NodeTools, NoTools, node_tools  # noqa
 from serving import environment, listening  # noqa: E402
 
 REVISIONS = ("2026-07-28", "2025-11-25")
+# The client's side. Left out: auth/* (FastMCP's OAuth, which opens a browser) and what an upstream may ask of a user.
+CLIENT = {
+    "2026-07-28": [
+        "tools_call",
+        "request-metadata",
+        "sep-2322-client-request-state",
+        "http-standard-headers",
+        "http-custom-headers",
+        "http-invalid-tool-headers",
+        "json-schema-ref-no-deref",
+    ],
+    "2025-11-25": ["initialize", "tools_call", "sse-retry"],
+}
 _SUITE_SECONDS = 1200
 _FOLDER = re.compile(r"server-(.+)-\d{4}-\d\d-\d\dT[-\d]+Z")
 
@@ -103,6 +117,16 @@ def run(tools: NodeTools, url: str, revision: str, results: Path) -> Outcome:
     )
 
 
+def run_client(tools: NodeTools, revision: str, scenario: str) -> tuple[bool, str]:
+    """Whether a scenario passes with Toolscout as the client, without a warning; and what the suite said."""
+    driver = shlex.join([sys.executable, str(HERE / "client.py")])
+    options = ["--command", driver, "--scenario", scenario, "--spec-version", revision]
+    command = tools.command(CONFORMANCE, "client", *options)
+    done = subprocess.run(command, capture_output=True, text=True, env=tools.environment(), timeout=_SUITE_SECONDS)
+    said = done.stdout + done.stderr
+    return done.returncode == 0 and "OVERALL: PASSED" in said, said
+
+
 def _checks(results: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for file in sorted(results.glob("server-*/checks.json")):
         scenario = _FOLDER.fullmatch(file.parent.name)
@@ -113,7 +137,7 @@ def _checks(results: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The official MCP conformance suite against Toolscout.")
-    parser.add_argument("revisions", nargs="*", metavar="REVISION", help=f"default: {' '.join(REVISIONS)}")
+    parser.add_argument("revisions", nargs="*", metavar="REVISION", help=f"of {REVISIONS}; default: all")
     parser.add_argument("--tools", type=Path, help="folder for the suite; kept (default: TOOLSCOUT_TEST_NODE_TOOLS)")
     parser.add_argument("--results", type=Path, help="keep what the suite writes in this folder, a new one")
     options = parser.parse_args()
@@ -131,9 +155,15 @@ def main() -> int:
                 run(tools, url, revision, (options.results or place / "results").absolute() / revision)
                 for revision in options.revisions or REVISIONS
             ]
+        refused = []
+        for revision in options.revisions or REVISIONS:
+            for scenario in CLIENT[revision]:
+                passed, said = run_client(tools, revision, scenario)
+                print(f"{revision}, as a client, {scenario}: {'passed' if passed else said}")
+                refused += [] if passed else [scenario]
     for outcome in outcomes:
         print(outcome.report())
-    return 0 if all(outcome.as_expected for outcome in outcomes) else 1
+    return 0 if all(outcome.as_expected for outcome in outcomes) and not refused else 1
 
 
 if __name__ == "__main__":
