@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+from mcp.shared.exceptions import MCPError
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 from serving import environment, listening, serving
 
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
+from toolscout.server.pool import UpstreamPool
 from toolscout.settings import Settings
 
 ERA = str(Path(__file__).parent / "upstreams" / "era.py")
@@ -93,6 +96,30 @@ async def test_every_era_meets_every_other(transport: Any, front: str, upstream:
 
             asked = await said(client, f"{server}/asks")
             assert asked.startswith(ASKED[front, upstream]), asked
+
+
+@pytest.mark.parametrize("server", ["modern-stdio", "modern-http"])
+async def test_a_capability_the_client_lacks_is_told_in_its_own_era(transport: Any, server: str) -> None:
+    async with Client(transport, mode="auto") as client:
+        with pytest.raises(MCPError, match="sampling is needed") as caught:
+            await client.call_tool_mcp("invoke", {"tool_id": f"{server}/needs"})
+        assert caught.value.code == MISSING_REQUIRED_CLIENT_CAPABILITY
+        assert caught.value.data == {"requiredCapabilities": {"sampling": {}}}
+
+
+async def test_an_older_client_is_told_in_words_what_it_lacks(url: str) -> None:
+    async with Client(url, mode="legacy") as client:
+        result = await client.call_tool_mcp("invoke", {"tool_id": "modern-http/needs"})
+        assert result.is_error and "sampling is needed" in result.content[0].text
+
+
+async def test_a_tool_that_wants_impossible_headers_is_left_out_over_http(home: Path) -> None:
+    settings = Settings(home=home, starter=False)
+    async with UpstreamPool(settings, ServersFile(settings.servers_file).load) as pool:
+        names = {
+            name: {tool.name for tool in (await pool.list_tools(name))[1]} for name in ("modern-http", "modern-stdio")
+        }
+    assert names["modern-stdio"] - names["modern-http"] == {"unsound"}
 
 
 async def answer(message: str, response_type: Any, params: Any, context: Any) -> Any:

@@ -18,7 +18,9 @@ from mcp.shared.exceptions import MCPError
 ERA = sys.argv[1]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NONE = {"type": "object", "properties": {}}
-TOOLS = {"echo": TEXT, "parts": NONE, "steps": NONE, "fails": NONE, "refuses": NONE, "asks": NONE, "version": NONE}
+UNSOUND = {"type": "object", "properties": {"text": {"type": "string", "x-mcp-header": "no token"}}}
+TOOLS = dict.fromkeys(("parts", "steps", "fails", "refuses", "needs", "asks", "version"), NONE)
+TOOLS |= {"echo": TEXT, "unsound": UNSOUND}
 
 
 def text(value, **more):
@@ -46,6 +48,9 @@ async def call_tool(context, params):
         return text("no luck", is_error=True)
     if params.name == "refuses":
         raise MCPError(types.INVALID_PARAMS, "not like this")
+    if params.name == "needs" and ERA == "modern":
+        data = {"requiredCapabilities": {"sampling": {}}}
+        raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "sampling is needed", data)
     if params.name == "asks" and ERA == "modern":
         if not params.input_responses:
             schema = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
