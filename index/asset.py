@@ -20,7 +20,7 @@ CARD = "encoder.json"
 MODEL = "model.onnx"
 TOKENIZER = "tokenizer.json"
 FILES = (MODEL, TOKENIZER)
-DEFAULT_ENCODER = "toolscout-minilm-v4"
+DEFAULT_ENCODER = "toolscout-minilm-v5"
 
 
 @dataclass(frozen=True)

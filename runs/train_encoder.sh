@@ -67,7 +67,7 @@ option() { "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["o
 if todo export export.json; then
   "$python" -m toolscout.finetune.export_encoder "$out/run/model" "$encoder" \
     --name "$name" --source "${SOURCE:-fine-tuned by Toolscout; the card says from what}" \
-    --licence "${LICENCE:-Apache-2.0}" --licence-file "${LICENCE_FILE:-$repo/index/encoders/toolscout-minilm-v4/LICENSE}" \
+    --licence "${LICENCE:-Apache-2.0}" --licence-file "${LICENCE_FILE:-$repo/index/encoders/toolscout-minilm-v5/LICENSE}" \
     --max-tokens "$(option max_tokens)" \
     --query-prefix "$(option query_prefix)" --document-prefix "$(option document_prefix)" ${EXPORT:-} \
     --nothing "$("$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["nothing"])' "$out/run/train.json")" > "$results/export.json.part"
