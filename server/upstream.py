@@ -333,6 +333,7 @@ class Upstream:
         try:
             async with open_link(
                 config,
+                policy=config.policy(self._settings.sandbox),
                 max_bytes=self._settings.max_result_bytes,
                 state=self._settings.home,
                 marker=self._marker(),
