@@ -205,6 +205,11 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
         """The child reads again."""
         self._writable.set()
 
+    @property
+    def sandboxed(self) -> bool:
+        """Whether it runs in a sandbox."""
+        return self._sandbox is not None
+
     # for the dispatcher
 
     @property

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _LONGEST_BACKOFF = 60.0
 _ERROR_CHARACTERS = 2000
+_SANDBOX_HINT = (
+    'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
+)
 
 
 @dataclass(frozen=True)
@@ -486,7 +489,7 @@ class Upstream:
         if self._process is not None and self._left(error):
             return UpstreamError(
                 f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}",
-                hint="Try its command in a terminal.",
+                hint=_SANDBOX_HINT if self._process.sandboxed else "Try its command in a terminal.",
             )
         if self._http_status in (401, 403):
             return Unauthorized(self.server_id, self._http_status)

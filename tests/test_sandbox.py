@@ -387,3 +387,53 @@ async def test_starts_do_not_leak_descriptors(pools: Pools) -> None:
         await pool.stop("prober")
         await ask(pool, "look")
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+# --- where it is asked for --------------------------------------------------------------------------------------------
+
+
+def cli(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "toolscout", *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **env},
+        timeout=120,
+    )
+
+
+def entries(home: Path) -> Any:
+    return json.loads((home / "mcp.json").read_text())["mcpServers"]
+
+
+def test_add_import_list_and_doctor(home: Path, folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(PROBER)]
+    done = cli("add", "a", "--yes", "--allow-host", "example.com", "--allow-read", str(folder), "--", *command)
+    assert done.returncode == 0, done.stderr
+    assert "in a sandbox: it reaches the hosts example.com; reads" in done.stderr and "11 tools" in done.stdout
+    assert entries(home)["a"]["sandbox"] == {"network": ["example.com"], "read": [str(folder)]}
+    assert cli("add", "a", "--yes", "--replace", "--no-check", "--", *command).returncode == 0
+    assert entries(home)["a"]["sandbox"], "replacing a server does not let it out"
+    file = tmp_path / "client.json"
+    file.write_text(json.dumps({"mcpServers": {"b": {"command": "x"}, "c": {"url": "https://example.com/mcp"}}}))
+    assert cli("import", str(file), "--yes", "--no-check", "--sandbox").returncode == 0
+    assert entries(home)["b"]["sandbox"] is True and "sandbox" not in entries(home)["c"]
+    rows = {row["name"]: row["sandbox"] for row in json.loads(cli("list", "--json").stdout)}
+    assert rows == {"a": {"network": ["example.com"], "read": [str(folder)]}, "b": True, "c": False}
+    checks = {c["name"]: c for c in json.loads(cli("doctor", "--no-upstreams", "--json").stdout)["checks"]}
+    assert checks["sandbox"]["status"] == "ok" and "used for a, b" in checks["sandbox"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--no-sandbox", "--allow-network"], "leaves nothing to allow"),
+        (["--allow-network", "--allow-host", "example.com"], "not both"),
+        (["--allow-host", "https://example.com/x"], "is no host"),
+        (["--url", "https://example.com/mcp", "--sandbox"], "called at its address"),
+    ],
+)
+def test_options_that_make_no_sense(home: Path, options: list[str], said: str) -> None:
+    done = cli("add", "a", "--yes", "--no-check", *options, *([] if "--url" in options else ["--", "x"]))
+    assert done.returncode == 2 and said in done.stderr
+    assert not (home / "mcp.json").exists()

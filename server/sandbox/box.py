@@ -34,7 +34,7 @@ _FIRST_UID, _UIDS = 60710, 180
 """Users that servers run as where Toolscout is root; no distribution gives these numbers out."""
 
 _NETWORK_ETC = ("resolv.conf", "hosts", "nsswitch.conf", "host.conf", "gai.conf")
-_FIX = (
+FIX = (
     'Install bubblewrap (apt install bubblewrap) and allow user namespaces, or set "sandbox": false in the server\'s'
     " entry of mcp.json to run it with all your rights."
 )
@@ -98,6 +98,8 @@ class Box:
             line += [word for cap in ("SETUID", "SETGID", "SETPCAP") for word in ("--cap-add", f"CAP_{cap}")]
         else:
             line += ["--unshare-user", *(["--disable-userns"] if disables_userns() else [])]
+        # Bubblewrap makes the folders on the way to what it binds for its own user alone.
+        line += [word for folder in ("/etc", "/nix", "/gnu") for word in ("--perms", "0755", "--dir", folder)]
         line += [*scratch(size=_SCRATCH, shared=_SHARED), *system_view()]
         line += ["--perms", "1777", "--size", str(_SHARED * 2**20), "--tmpfs", "/var/tmp"]
         for name, path in accounts(uid).items():
@@ -123,7 +125,6 @@ class Box:
         line: list[str] = []
         made: set[Path] = set()
         for path in sorted(how, key=lambda path: len(path.parts)):
-            # Bubblewrap makes what leads there for its own user alone.
             for folder in reversed(path.parents):
                 if folder not in made and not any(folder.is_relative_to(bound) for bound in how):
                     made.add(folder)
@@ -211,7 +212,7 @@ def require() -> None:
     if _works:
         return
     if problem := trouble():
-        raise NotAllowed(f"No sandbox can be made here: {problem}.", _FIX)
+        raise NotAllowed(f"No sandbox can be made here: {problem}.", FIX)
     _works.append(True)
 
 

@@ -13,20 +13,23 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import AsyncFileLock
 
-from toolscout.errors import BadInput, NotAllowed, UpstreamError
+from toolscout.errors import BadInput, NotAllowed, ToolscoutError, UpstreamError
 from toolscout.files import write_json
 from toolscout.server.process import CommandNotFound, Tail, UpstreamProcess, find_program, safe_environment
 from toolscout.server.sandbox.box import Box, own_user
 from toolscout.server.sandbox.environment import base_environment, certificates
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.sandbox.view import python_runtime, runtime
+
+if TYPE_CHECKING:
+    from toolscout.server.config import UpstreamConfig
 
 _NPX_FLAGS = {"-y", "--yes", "-q", "--quiet", "--prefer-offline", "--prefer-online", "--offline", "--"}
 _UV_FLAGS = {"-q", "--quiet", "--isolated", "--refresh", "--no-progress", "--offline", "--no-cache", "-n"}
@@ -111,15 +114,20 @@ async def provide(package: Package, home: Path, *, marker: str) -> Installed:
     return found
 
 
-def forget(command: str, args: tuple[str, ...], home: Path) -> None:
-    """Remove the installation that a command line runs from, if there is one: the next start makes it anew."""
-    try:
-        package = read_package(command, args)
-    except NotAllowed:
-        return
-    if package is not None:
-        folder = home / "sandbox" / package.key
+def forget(config: UpstreamConfig, others: Iterable[UpstreamConfig], home: Path) -> None:
+    """Remove the installation that a server runs from, unless one of the others does: the next start makes it anew."""
+    key = _key(config)
+    if key is not None and key not in map(_key, others):
+        folder = home / "sandbox" / key
         _clear(folder, folder.with_suffix(".json"))
+
+
+def _key(config: UpstreamConfig) -> str | None:
+    try:
+        package = read_package(config.command, config.args)
+    except ToolscoutError:
+        return None
+    return package.key if package is not None else None
 
 
 def _installed(folder: Path, done: Path) -> Installed | None:

@@ -121,19 +121,29 @@ def _network(name: str, value: object) -> bool | tuple[str, ...]:
     return tuple(host.lower() for host in value)
 
 
+def split_host(entry: str) -> tuple[str, int | None]:
+    """``host``, ``host:port``, ``::1`` or ``[::1]:port`` as name and port. Raises ValueError for a port that is none."""
+    if entry.startswith("["):
+        name, _, rest = entry[1:].partition("]")
+        if rest and not rest.startswith(":"):
+            raise ValueError(rest)
+        return name, int(rest[1:]) if rest else None
+    name, _, port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
+    return name, int(port) if port or (entry.endswith(":") and entry.count(":") == 1) else None
+
+
 def _check_host(name: str, given: str) -> None:
-    host, _, port = given.rpartition(":") if re.search(r":\d+$", given) and given.count(":") == 1 else (given, "", "")
-    bare = given.strip("[]") if given.startswith("[") and given.endswith("]") else host
     try:
-        ipaddress.ip_address(bare)
-    except ValueError:
+        host, port = split_host(given)
+        if port is not None and not 0 < port < 65536:
+            raise ValueError(port)
         if _HOST.fullmatch(host) is None or len(host) > 253:
-            raise BadInput(
-                f"Server '{name}': {given!r} in its sandbox's network is no host.",
-                "Give names or addresses, with :PORT where it is not 80 or 443; no schemes, no paths.",
-            ) from None
-    if port and not 0 < int(port) < 65536:
-        raise BadInput(f"Server '{name}': {given!r} in its sandbox's network has no usable port.")
+            ipaddress.ip_address(host)
+    except ValueError:
+        raise BadInput(
+            f"Server '{name}': {given!r} in its sandbox's network is no host.",
+            "Give names or addresses, with :PORT where it is not 80 or 443; no schemes, no paths.",
+        ) from None
 
 
 def _paths(name: str, field: str, value: object) -> tuple[Path, ...]:

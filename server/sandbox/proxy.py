@@ -19,6 +19,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from toolscout.server.sandbox.policy import split_host
+
 _USUAL_PORTS = (80, 443)
 _HEAD_SECONDS = 30.0
 _CONNECT_SECONDS = 20.0
@@ -33,7 +35,7 @@ def allows(allowed: tuple[str, ...], host: str, port: int) -> bool:
     """Whether a host and port are on the list. ``*.x`` is every name below ``x``; without a port 80 and 443 count."""
     host = host.lower().rstrip(".")
     for entry in allowed:
-        name, wanted = _split(entry)
+        name, wanted = split_host(entry)
         ports = _USUAL_PORTS if wanted is None else (wanted,)
         below = name.startswith("*.") and host.endswith(name[1:]) and host != name[1:]
         if port in ports and (host == name or below):
@@ -178,15 +180,3 @@ def _answer(status: str, text: str) -> bytes:
     body = f"{text}\n".encode()
     head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     return head.encode() + body
-
-
-def _split(entry: str) -> tuple[str, int | None]:
-    """``host``, ``host:port``, ``[::1]:port`` as name and port."""
-    entry = entry.lower()
-    if entry.startswith("["):
-        name, _, port = entry[1:].partition("]")
-        return name, int(port[1:]) if port else None
-    if entry.count(":") == 1:
-        name, _, port = entry.partition(":")
-        return name, int(port)
-    return entry, None

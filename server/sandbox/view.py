@@ -60,7 +60,7 @@ def _follow(path: Path, found: dict[Path, None], depth: int) -> None:
     real = kept.resolve()
     if not any(path.is_relative_to(p) for p in found):
         found[kept] = None
-        if real != kept:
+        if whole and real != kept:
             _follow_folder(real, found)
     if (config := prefix / "pyvenv.cfg").is_file():
         home = re.search(r"^home\s*=\s*(.+)$", config.read_text("utf-8", "replace"), re.MULTILINE)
