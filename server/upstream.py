@@ -286,7 +286,7 @@ class Upstream:
 
     async def _connect(self, config: UpstreamConfig) -> Link:
         limit = max(self._settings.upstream_start_timeout, self.patience)
-        if config.auth == "oauth":
+        if config.auth == "oauth" or self._installs(config):
             limit = max(limit, 300.0)
         began = time.monotonic()
         for legacy in dict.fromkeys((self._legacy, True)):
@@ -328,6 +328,13 @@ class Upstream:
             failure = UpstreamError(str(failure))
         self._failed(failure)
         raise failure
+
+    def _installs(self, config: UpstreamConfig) -> bool:
+        if config.policy(self._settings.sandbox) is None:
+            return False
+        from toolscout.server.sandbox.package import missing
+
+        return missing(config, self._settings.home)
 
     async def _keep(self, config: UpstreamConfig, legacy: bool, ready: asyncio.Future[Link]) -> None:
         """Hold the connection from its start to its end, in this one task."""

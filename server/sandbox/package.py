@@ -122,6 +122,12 @@ def forget(config: UpstreamConfig, others: Iterable[UpstreamConfig], home: Path)
         _clear(folder, folder.with_suffix(".json"))
 
 
+def missing(config: UpstreamConfig, home: Path) -> bool:
+    """Whether the next start of a sandboxed server has to install its package first."""
+    key = _key(config)
+    return key is not None and _installed(home / "sandbox" / key, home / "sandbox" / f"{key}.json") is None
+
+
 def _key(config: UpstreamConfig) -> str | None:
     try:
         package = read_package(config.command, config.args)

@@ -122,7 +122,7 @@ def _network(name: str, value: object) -> bool | tuple[str, ...]:
 
 
 def split_host(entry: str) -> tuple[str, int | None]:
-    """``host``, ``host:port``, ``::1`` or ``[::1]:port`` as name and port. Raises ValueError for a port that is none."""
+    """``host``, ``host:port``, ``::1`` or ``[::1]:port`` as name and port. Raises ValueError for a bad port."""
     if entry.startswith("["):
         name, _, rest = entry[1:].partition("]")
         if rest and not rest.startswith(":"):
