@@ -49,7 +49,7 @@ async def sandboxed(config: UpstreamConfig, policy: Policy, *, home: Path, marke
 def _box(
     config: UpstreamConfig, policy: Policy, home: Path, package: Package | None, installed: Installed | None
 ) -> Box:
-    env = base_environment(network=policy.network is True)
+    env = base_environment(policy.network)
     cwd = str(Path(config.cwd).expanduser()) if config.cwd else None
     path = config.env.get("PATH", safe_environment().get("PATH"))
     if package is not None and installed is not None:

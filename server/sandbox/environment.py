@@ -12,12 +12,14 @@ _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
-def base_environment(*, network: bool) -> dict[str, str]:
-    """PATH, a home, the locale and time zone; with ``network`` also certificates, and proxies without a password."""
+def base_environment(network: bool | tuple[str, ...]) -> dict[str, str]:
+    """PATH, a home, the locale and time zone; with a network certificates, with all of it passwordless proxies."""
     ours = safe_environment()
     wanted = {"LANG", "TZ", *(name for name in ours if name.startswith("LC_"))}
     if network:
-        wanted.update(_CERTIFICATES, _PROXIES, map(str.lower, _PROXIES))
+        wanted.update(_CERTIFICATES)
+    if network is True:
+        wanted.update(_PROXIES, map(str.lower, _PROXIES))
     kept = {name: value for name, value in ours.items() if name in wanted}
     fixed = {"PATH": PATH, "HOME": HOME, "TMPDIR": "/tmp", "USER": "scout", "LOGNAME": "scout", "TERM": "dumb"}
     return {"LANG": "C.UTF-8", **kept, **fixed}

@@ -327,7 +327,7 @@ async def _run(
 
 def _told() -> dict[str, str]:
     """The environment of an installer: where packages come from, and which certificates to trust."""
-    env = base_environment(network=True)
+    env = base_environment(True)
     env.update({name: value for name, value in os.environ.items() if _REGISTRY.fullmatch(name)})
     node = find_program("node", None, os.environ.get("PATH"))
     if node is not None:
