@@ -9,9 +9,7 @@ Three ways, best first; `choose` probes each by starting something in it:
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
@@ -20,24 +18,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from toolscout.bubblewrap import (
+    ETC,
+    HOME,
+    PATH,
+    SYSTEM,
+    WORKDIR,
+    accounts,
+    disables_userns,
+    limited,
+    scratch,
+    system_view,
+    tool,
+)
 from toolscout.crawler.limits import MIB, Limits
 from toolscout.errors import BadInput, NotAllowed
 
-HOME = "/tmp/home"
-"""The home of whatever runs in a sandbox; ``/tmp`` is the only writable folder there, gone afterwards."""
-
-WORKDIR = "/tmp/work"
 ORIGINAL = "/original"
 """Where the originals of `Job.copied` are seen inside."""
 
 FIRST_UID = 60900
 """Unprivileged users that we become when we are root: numbers that no distribution gives out. No account is made."""
-
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-_ETC = (
-    *("ssl", "ca-certificates", "pki", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime"),
-    *("timezone", "mime.types", "protocols", "services"),
-)
 
 
 @dataclass(frozen=True)
@@ -90,21 +91,13 @@ class Bubblewrap(Sandbox):
     def command(self, job: Job) -> list[str]:
         """See `Sandbox.command`."""
         size = str(job.limits.disk * MIB)
-        line = [*become(self.uid(job.slot)), _tool("bwrap")]
+        line = [*become(self.uid(job.slot)), tool("bwrap")]
         line += ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
-        line += ["--hostname", "localhost", "--proc", "/proc", "--dev", "/dev"]
-        line += ["--size", str(job.limits.shared * MIB), "--tmpfs", "/dev/shm"]
-        line += ["--remount-ro", "/dev", "--size", size, "--tmpfs", "/tmp"]
-        if _disables_userns():
+        line += scratch(size=job.limits.disk, shared=job.limits.shared)
+        if disables_userns():
             line += ["--unshare-user", "--disable-userns"]
-        for path in map(Path, _SYSTEM):
-            if path.is_symlink():
-                line += ["--symlink", str(path.readlink()), str(path)]
-            elif path.exists():
-                line += ["--ro-bind", str(path), str(path)]
-        for name in _ETC:
-            line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-        for name, path in _accounts(self.uid(job.slot)).items():
+        line += system_view()
+        for name, path in accounts(self.uid(job.slot)).items():
             line += ["--ro-bind", str(path), f"/etc/{name}"]
         for path in job.readable:
             line += ["--ro-bind", str(path), str(path)]
@@ -153,21 +146,21 @@ exec "$@"
         """See `Sandbox.command`."""
         uid, size = self.uid(job.slot), str(job.limits.disk * MIB)
         steps: list[str] = []
-        for path in map(Path, _SYSTEM):
+        for path in map(Path, SYSTEM):
             if path.is_symlink():
                 steps += ["link", str(path.readlink()), str(path)]
             elif path.exists():
                 steps += ["bind", str(path), str(path)]
-        steps += [w for n in _ETC if Path("/etc", n).exists() for w in ("bind", f"/etc/{n}", f"/etc/{n}")]
-        steps += [w for n, path in _accounts(uid).items() for w in ("bind", str(path), f"/etc/{n}")]
+        steps += [w for n in ETC if Path("/etc", n).exists() for w in ("bind", f"/etc/{n}", f"/etc/{n}")]
+        steps += [w for n, path in accounts(uid).items() for w in ("bind", str(path), f"/etc/{n}")]
         steps += ["tmpfs", size, "/tmp", "tmpfs", str(job.limits.shared * MIB), "/dev/shm"]
         for path in job.readable:
             steps += ["bind", str(path), str(path)]
         for number, path in enumerate(job.copied):
             steps += ["bind", str(path), f"{ORIGINAL}/{number}", "tmpfs", size, str(path)]
-        line = [_tool("setpriv"), "--pdeathsig", "KILL", _tool("unshare"), "--mount", "--net", "--pid", "--ipc"]
+        line = [tool("setpriv"), "--pdeathsig", "KILL", tool("unshare"), "--mount", "--net", "--pid", "--ipc"]
         line += ["--uts", "--fork", "--kill-child=KILL", "--", "/bin/sh", "-c", self._SCRIPT, "sh"]
-        line += ["/mnt", *steps, "--", *become(uid), _tool("env"), "-i"]
+        line += ["/mnt", *steps, "--", *become(uid), tool("env"), "-i"]
         line += [f"{name}={value}" for name, value in environment(job.env).items()]
         return [*line, *_prepared(job, uid), *_limited(job)]
 
@@ -182,7 +175,7 @@ class Unconfined(Sandbox):
     def command(self, job: Job) -> list[str]:
         """See `Sandbox.command`. ``copied`` is ignored: its own folder is as it lies there."""
         uid = self.uid(job.slot)
-        line = [*become(uid), _tool("env"), "-i", *(f"{k}={v}" for k, v in environment(job.env).items())]
+        line = [*become(uid), tool("env"), "-i", *(f"{k}={v}" for k, v in environment(job.env).items())]
         setup = f'mkdir -p {HOME}-{uid} && cd {HOME}-{uid} && export HOME="$PWD" && exec "$@"'
         return [*line, "/bin/sh", "-c", setup, "sh", *_limited(job)]
 
@@ -252,7 +245,7 @@ def probe(sandbox: Sandbox) -> str | None:
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a sandboxed program: nothing of ours."""
     fixed = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "PATH": PATH,
         "HOME": HOME,
         "TMPDIR": "/tmp",
         "USER": "scout",
@@ -273,62 +266,15 @@ def _prepared(job: Job, uid: int) -> list[str]:
 
 
 def _limited(job: Job) -> list[str]:
-    """The command under resource limits.
-
-    RLIMIT_DATA, not RLIMIT_AS: V8 and WebAssembly reserve far more address space than they use.
-    """
+    """The command under resource limits."""
     limits = job.limits
-    return [
-        *(_tool("prlimit"), f"--data={limits.memory * MIB}", f"--nproc={limits.processes}"),
-        *(f"--fsize={limits.disk * MIB}", f"--nofile={limits.files}", "--core=0"),
-        *(f"--cpu={int(limits.seconds * 2) + 5}", "--", *job.argv),
-    ]
+    more = [f"--fsize={limits.disk * MIB}", f"--cpu={int(limits.seconds * 2) + 5}"]
+    return limited(job.argv, memory=limits.memory, processes=limits.processes, files=limits.files, more=more)
 
 
 def become(uid: int) -> list[str]:
     """Give up root for good; nothing when we are not root."""
     if os.geteuid() != 0:
         return []
-    line = [_tool("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
+    line = [tool("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
     return [*line, "--inh-caps=-all", "--bounding-set=-all", "--"]
-
-
-def _tool(name: str) -> str:
-    found = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin")
-    if found is None:
-        raise NotAllowed(f"{name} is not installed")
-    return found
-
-
-_accounts_at: list[Path] = []
-
-
-def _accounts(uid: int) -> dict[str, Path]:
-    """Account files of the sandbox, with its one user: Node's ``os.userInfo`` fails for a user without an entry."""
-    if not _accounts_at:
-        folder = Path(tempfile.mkdtemp(prefix="toolscout-accounts-"))
-        folder.chmod(0o755)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        _accounts_at.append(folder)
-    texts = {
-        "passwd": f"scout:x:{uid}:{uid}::{HOME}:/bin/sh\n",
-        "group": f"scout:x:{uid}:\n",
-        "hosts": "127.0.0.1 localhost\n::1 localhost\n",
-    }
-    files = {name: _accounts_at[0] / f"{name}-{uid}" for name in texts}
-    for name, path in files.items():
-        if not path.exists():
-            path.write_text(texts[name])
-            path.chmod(0o644)
-    return files
-
-
-_userns: list[bool] = []
-
-
-def _disables_userns() -> bool:
-    """Whether this bubblewrap can forbid further namespaces inside (0.8 and newer)."""
-    if not _userns:
-        done = subprocess.run([_tool("bwrap"), "--help"], capture_output=True, text=True, check=False)
-        _userns.append("--disable-userns" in done.stdout)
-    return _userns[0]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from toolscout.bubblewrap import HOME, WORKDIR
 from toolscout.crawler.listing import Listing
-from toolscout.crawler.sandbox import HOME, WORKDIR
 
 _OURS = (
     ("https://example.invalid", "<URL>"),

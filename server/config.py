@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from toolscout.errors import BadInput, NotFound, StorageError
 from toolscout.files import write_json
 from toolscout.records import JsonObject, Transport
+from toolscout.server.sandbox.policy import Default, Policy
 from toolscout.server.secrets import Resolver, references
 
 _HTTP_NAMES = {"http", "streamable-http", "streamable_http", "streamablehttp"}
@@ -41,6 +42,8 @@ class UpstreamConfig:
     timeout: float | None = None
     """Call timeout in seconds; the file holds milliseconds, as FastMCP's ``timeout`` does."""
     disabled: bool = False
+    sandbox: Policy | bool | None = None
+    """What its sandbox opens; False: it wants none; None: the entry does not say."""
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -60,9 +63,15 @@ class UpstreamConfig:
             transport=Transport.STDIO,
             timeout=_milliseconds(name, entry.get("timeout")),
             disabled=bool(entry.get("disabled", False)),
+            sandbox=None if entry.get("sandbox") is None else Policy.parse(name, entry["sandbox"]) or False,
             fields=dict(entry),
         )
         if url and not command:
+            if config.sandbox:
+                raise BadInput(
+                    f"Server '{name}': 'sandbox' is for servers that run here; this one is called at its address.",
+                    "Take it out of the entry.",
+                )
             return replace(
                 config,
                 transport=_remote_kind(name, kind, url, "httpUrl" in entry),
@@ -118,6 +127,12 @@ class UpstreamConfig:
         if auth:
             entry["auth"] = auth
         return cls.parse(name, entry)
+
+    def policy(self, default: Default) -> Policy | None:
+        """What its sandbox opens, or None for no sandbox; ``default`` counts where the entry says nothing."""
+        if self.transport is not Transport.STDIO or self.sandbox is False:
+            return None
+        return self.sandbox if isinstance(self.sandbox, Policy) else Policy.default(default)
 
     def references(self) -> list[str]:
         """Names of the secrets and variables that this entry refers to."""

@@ -60,6 +60,7 @@ async def examine(
     progress(1, None)
     checks += [await asyncio.to_thread(_encoder, settings), await asyncio.to_thread(_catalogue, settings)]
     checks.append(await asyncio.to_thread(_index, settings))
+    checks += await asyncio.to_thread(_sandbox, settings)
     checks += await _upstreams(settings, upstreams, progress)
     checks.append(await asyncio.to_thread(_model, settings))
     checks.append(await asyncio.to_thread(_clients, machine))
@@ -169,6 +170,26 @@ def _index(settings: Settings) -> Check:
             "index", "warn", f"{tools:,} tools, older than the catalogue", "Run: toolscout index build", seconds
         )
     return Check("index", "ok", f"{tools:,} tools, up to date", seconds=seconds)
+
+
+def _sandbox(settings: Settings) -> list[Check]:
+    """Whether a sandbox works here; broken only where one is asked for. Nothing to say where none could be."""
+    from toolscout.server.config import ServersFile
+    from toolscout.server.sandbox.box import FIX, trouble
+
+    try:
+        configured = ServersFile(settings.servers_file).load().values()
+    except ToolscoutError:
+        return []  # told below
+    wanted = [c.name for c in configured if not c.disabled and c.policy(settings.sandbox) is not None]
+    problem = trouble()
+    if problem and (wanted or settings.sandbox != "off"):
+        who = f"{', '.join(wanted)} will not be started" if wanted else "TOOLSCOUT_SANDBOX asks for one"
+        return [Check("sandbox", "fail", f"none can be made: {problem}; {who}", FIX)]
+    if problem:
+        return [Check("sandbox", "ok", f"not used (and none could be made: {problem})")]
+    used = f"used for {', '.join(wanted)}" if wanted else "not used: servers run with all your rights"
+    return [Check("sandbox", "ok", f"bubblewrap works; {used}")]
 
 
 async def _upstreams(settings: Settings, start: bool, progress: Progress) -> list[Check]:

@@ -154,7 +154,9 @@ class Engine:
             from toolscout.server.install import Installer
             from toolscout.server.invoke import Invoker
 
-            self._installer = Installer(add=self._install, count=self._count, configured=self.configured)
+            self._installer = Installer(
+                add=self._install, count=self._count, configured=self.configured, sandbox=self.settings.sandbox
+            )  # fmt: skip
             self._invoker = Invoker(
                 find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
                 settings=self.settings, installer=self._installer,

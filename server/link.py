@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -31,6 +31,7 @@ from toolscout.records import JsonObject, Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.pipe import PipeDispatcher
 from toolscout.server.process import UpstreamProcess, safe_environment
+from toolscout.server.sandbox.policy import Policy
 
 logger = logging.getLogger(__name__)
 
@@ -174,6 +175,7 @@ def _headers_are_sound(tool: JsonObject) -> bool:
 async def open_link(
     config: UpstreamConfig,
     *,
+    policy: Policy | None,
     max_bytes: int,
     state: Path,
     marker: str,
@@ -182,7 +184,8 @@ async def open_link(
     on_status: Callable[[int], None],
     on_tools_changed: Callable[[], None],
 ) -> AsyncIterator[Link]:
-    """Start or reach the upstream and agree on a protocol version. ``config`` holds resolved values.
+    """Start or reach the upstream and agree on a protocol version. ``config`` holds resolved values; with a ``policy``
+    a process runs in a sandbox.
 
     Leaving the context ends the process and everything it has started. Enter and leave it in the same task.
     """
@@ -193,27 +196,16 @@ async def open_link(
 
     if config.transport is Transport.STDIO:
         pipe = PipeDispatcher(max_bytes)
-        process = await UpstreamProcess.start(
-            config.command,
-            config.args,
-            {**safe_environment(), **config.env},
-            str(Path(config.cwd).expanduser()) if config.cwd else None,  # noqa: ASYNC240
-            marker=marker,
-            on_stdout=pipe.feed,
-            on_closed=pipe.close,
-        )
-        process.noise = pipe.noise
-        pipe.attach(process.write, lambda: process.writable, process.wait_writable)
-        on_process(process)
-        try:
+        async with _process(config, policy, state, marker, pipe) as process:
+            process.noise = pipe.noise
+            pipe.attach(process.write, lambda: process.writable, process.wait_writable)
+            on_process(process)
             async with ClientSession(dispatcher=pipe, client_info=CLIENT, message_handler=on_message) as session:
                 await negotiate(session, legacy=legacy)
                 link = Link(session, pipe, process)
                 link.closed = pipe.closed
                 async with _watching(session, on_tools_changed):
                     yield link
-        finally:
-            await process.stop()
         return
 
     from toolscout.server.remote import connect
@@ -229,6 +221,33 @@ async def open_link(
                 yield link
         finally:
             link.closed.set()
+
+
+@asynccontextmanager
+async def _process(
+    config: UpstreamConfig, policy: Policy | None, home: Path, marker: str, pipe: PipeDispatcher
+) -> AsyncIterator[UpstreamProcess]:
+    """The upstream's process, in a sandbox where there is a policy; it has ended when the context is left."""
+    async with AsyncExitStack() as stack:
+        if policy is None:
+            process = await UpstreamProcess.start(
+                config.command,
+                config.args,
+                {**safe_environment(), **config.env},
+                str(Path(config.cwd).expanduser()) if config.cwd else None,  # noqa: ASYNC240
+                marker=marker,
+                on_stdout=pipe.feed,
+                on_closed=pipe.close,
+            )
+        else:
+            from toolscout.server.sandbox.enter import sandboxed
+
+            box = await stack.enter_async_context(sandboxed(config, policy, home=home, marker=marker))
+            process = await UpstreamProcess.start_in(box, marker=marker, on_stdout=pipe.feed, on_closed=pipe.close)
+        try:
+            yield process
+        finally:
+            await process.stop()
 
 
 async def negotiate(session: ClientSession, *, legacy: bool) -> None:

@@ -18,6 +18,7 @@ from toolscout.records import JsonObject, Server, canonical_json, sha256_hex
 from toolscout.server.clients.redact import Redactor
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.launch import Launch, catalogue_launch, shown
+from toolscout.server.sandbox.policy import Default
 
 KEY = "toolscout_install"
 """Name of the question among a result's input requests."""
@@ -49,8 +50,16 @@ class Offer:
         return {"mode": "form", "message": self.message, "requestedSchema": self.schema}
 
 
-def make_offer(server: Server, tool_name: str, tools: int, environ: Mapping[str, str] | None = None) -> Offer | None:
+def make_offer(
+    server: Server,
+    tool_name: str,
+    tools: int,
+    environ: Mapping[str, str] | None = None,
+    sandbox: Default = "off",
+) -> Offer | None:
     """The offer for a server that is not installed, or None where there is nothing that could honestly be offered.
+
+    ``sandbox`` is the one of servers whose entry does not say: this one's entry will not.
 
     That is so when the catalogue does not say how the server is run, when what runs it is missing here, when a variable
     that it requires is not set, or when its command line cannot be shown as it is.
@@ -66,7 +75,7 @@ def make_offer(server: Server, tool_name: str, tools: int, environ: Mapping[str,
     needed = {*launch.required, *config.references()}
     if secrets or len(line) > _LONGEST_COMMAND or not line.isprintable() or any(not environ.get(n) for n in needed):
         return None
-    return Offer(server, launch, _message(server, config, line, tool_name, tools), _schema(server, launch))
+    return Offer(server, launch, _message(server, config, line, tool_name, tools, sandbox), _schema(server, launch))
 
 
 def accepted(response: object) -> bool:
@@ -144,7 +153,7 @@ def _schema(server: Server, launch: Launch) -> JsonObject:
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 
-def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, tools: int) -> str:
+def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, tools: int, sandbox: Default) -> str:
     install = server.install
     package = "none: " + ("it runs elsewhere" if config.url else "it is the command above")
     if install.package:
@@ -157,7 +166,11 @@ def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, 
         "Homepage": homepage if homepage.startswith(("https://", "http://")) else "not stated",
         "Tools": f"{tools}, of which '{tool_name}' is wanted now",
     }
-    where = "It will see what is sent to it." if config.url else "It will run with your rights, in no sandbox."
+    policy = config.policy(sandbox)
+    where = (
+        f"It will run in a sandbox: it {policy.shown()}." if policy else "It will run with your rights, in no sandbox."
+    )
+    where = "It will see what is sent to it." if config.url else where
     lines = [
         f"An agent wants to use a tool of the MCP server '{_plain(server.server_id)}', which is not installed. {where}",
         f"It {'calls' if config.url else 'runs'}: {line}",

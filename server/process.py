@@ -11,10 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from toolscout.errors import UpstreamError
 from toolscout.server.watchdog import MARKER, group_members, marked_processes, signal_group, signal_processes
+
+if TYPE_CHECKING:
+    from toolscout.server.sandbox.box import Box, Opened
 
 STDERR_KEPT = 64 * 1024
 """Bytes of stderr kept per upstream; older ones are dropped."""
@@ -108,6 +111,7 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
         self._writable.set()
         self._marker = ""
         self._ended_by_us = False
+        self._sandbox: Opened | None = None
 
     @classmethod
     async def start(
@@ -126,29 +130,44 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
         program = find_program(command, cwd, full_env.get("PATH"))
         if program is None:
             raise CommandNotFound(command)
-        loop = asyncio.get_running_loop()
         self = cls(on_stdout, on_closed)
         self._marker = marker
-        flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+        await self._spawn(command, [program, *args], full_env, cwd)
+        return self
+
+    @classmethod
+    async def start_in(
+        cls, box: Box, *, marker: str, on_stdout: Callable[[bytes], None], on_closed: Callable[[], None]
+    ) -> UpstreamProcess:
+        """Spawn what a sandbox holds. Raises UpstreamError, or NotAllowed where the sandbox cannot be made."""
+        self = cls(on_stdout, on_closed)
+        self._marker = marker
+        with box.open(marker) as opened:
+            self._sandbox = opened
+            await self._spawn(box.argv[0], opened.argv, opened.env, None, opened.fds)
+        return self
+
+    async def _spawn(
+        self, command: str, argv: list[str], env: Mapping[str, str], cwd: str | None, fds: tuple[int, ...] = ()
+    ) -> None:
         try:
-            await loop.subprocess_exec(
+            await asyncio.get_running_loop().subprocess_exec(
                 lambda: self,
-                program,
-                *args,
+                *argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=full_env,
+                env=dict(env),
                 cwd=cwd,
                 start_new_session=True,
-                creationflags=flags,
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+                pass_fds=fds,
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise UpstreamError(
                 f"'{command}' could not be started: {reason}.", hint="Check its command, arguments and working folder."
             ) from None
-        return self
 
     # asyncio.SubprocessProtocol
 
@@ -186,6 +205,11 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
         """The child reads again."""
         self._writable.set()
 
+    @property
+    def sandboxed(self) -> bool:
+        """Whether it runs in a sandbox."""
+        return self._sandbox is not None
+
     # for the dispatcher
 
     @property
@@ -220,7 +244,7 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
         try:
             if not await self._exit_within(grace):
                 self._ended_by_us = True
-                self._signal(signal.SIGTERM)
+                self._terminate()
                 if not await self._exit_within(_TERM_GRACE):
                     self._kill()
                     await self._exit_within(_KILL_GRACE)
@@ -233,6 +257,8 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
             if self._transport is not None:
                 with contextlib.suppress(PermissionError, ProcessLookupError):
                     self._transport.close()
+            if self._sandbox is not None:
+                self._sandbox.close()
             if self._exited.is_set():
                 # Cut the cycles: thousands of starts must not pile up until the garbage collector comes by.
                 self._transport = self._stdin = None
@@ -243,6 +269,8 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
         code = self.returncode
         if code is None or self._ended_by_us:
             return "closed its output"
+        if self._sandbox is not None and 128 < code < 128 + signal.NSIG:
+            code = 128 - code  # bubblewrap says it as shells do
         if code < 0:
             with contextlib.suppress(ValueError):
                 return f"was killed by {signal.Signals(-code).name}"
@@ -268,6 +296,13 @@ class UpstreamProcess(asyncio.SubprocessProtocol):
         if sys.platform == "win32":
             return False
         return signal_group(self.pid, number)
+
+    def _terminate(self) -> None:
+        inside = self._sandbox.group() if self._sandbox is not None else None
+        if inside is None:
+            self._signal(signal.SIGTERM)
+        else:
+            signal_group(inside, signal.SIGTERM)
 
     def _kill(self) -> None:
         if sys.platform == "win32":

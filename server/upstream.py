@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _LONGEST_BACKOFF = 60.0
 _ERROR_CHARACTERS = 2000
+_SANDBOX_HINT = (
+    'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
+)
 
 
 @dataclass(frozen=True)
@@ -283,7 +286,7 @@ class Upstream:
 
     async def _connect(self, config: UpstreamConfig) -> Link:
         limit = max(self._settings.upstream_start_timeout, self.patience)
-        if config.auth == "oauth":
+        if config.auth == "oauth" or self._installs(config):
             limit = max(limit, 300.0)
         began = time.monotonic()
         for legacy in dict.fromkeys((self._legacy, True)):
@@ -326,6 +329,13 @@ class Upstream:
         self._failed(failure)
         raise failure
 
+    def _installs(self, config: UpstreamConfig) -> bool:
+        if config.policy(self._settings.sandbox) is None:
+            return False
+        from toolscout.server.sandbox.package import missing
+
+        return missing(config, self._settings.home)
+
     async def _keep(self, config: UpstreamConfig, legacy: bool, ready: asyncio.Future[Link]) -> None:
         """Hold the connection from its start to its end, in this one task."""
         from toolscout.server.link import open_link
@@ -333,6 +343,7 @@ class Upstream:
         try:
             async with open_link(
                 config,
+                policy=config.policy(self._settings.sandbox),
                 max_bytes=self._settings.max_result_bytes,
                 state=self._settings.home,
                 marker=self._marker(),
@@ -488,7 +499,7 @@ class Upstream:
         if self._process is not None and self._left(error):
             return UpstreamError(
                 f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}",
-                hint="Try its command in a terminal.",
+                hint=_SANDBOX_HINT if self._process.sandboxed else "Try its command in a terminal.",
             )
         if self._http_status in (401, 403):
             return Unauthorized(self.server_id, self._http_status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError, field_validator
@@ -60,6 +60,10 @@ class Settings(BaseSettings):
     upstream_idle: float = 300.0
     upstream_start_timeout: float = 30.0
     upstream_call_timeout: float = 60.0
+    sandbox: Literal["off", "on", "network"] = "off"
+    """Sandbox of the upstream processes whose entry in ``mcp.json`` does not say: none, one without files and network,
+    or one without files. See docs/SANDBOX.md."""
+
     upstream_concurrency: int = 32
     """Most calls in flight on one upstream; more wait their turn."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,16 @@ class ImportPlan:
     def additions(self) -> list[Planned]:
         """The entries that will be written."""
         return [item for item in self.items if item.action == "add"]
+
+    def confined(self, sandbox: Any) -> ImportPlan:
+        """The same with this ``sandbox`` in every entry to be written that is run here."""
+        items = [
+            replace(item, config={**item.config, "sandbox": sandbox})
+            if item.action == "add" and "url" not in item.config
+            else item
+            for item in self.items
+        ]
+        return replace(self, items=items)
 
     def to_set(self) -> dict[str, str]:
         """Variables that must be set for the imported servers to work, with what each is for."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolscout.commands.confining import AllowNetwork, Confined, sandbox_entry
 from toolscout.commands.listing import list_tools_of, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table
 from toolscout.errors import BadInput
@@ -31,6 +32,8 @@ def import_servers(
     ] = None,
     keyring: Annotated[bool, typer.Option("--keyring", help="Move secrets into the system's keyring.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken over, change nothing.")] = False,
+    sandbox: Confined = None,
+    allow_network: AllowNetwork = False,
     check: Annotated[bool, typer.Option(help="Start each imported server once to list its tools.")] = True,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -51,6 +54,8 @@ def import_servers(
     reading = read_sources(sources or (), Machine(project=folder))
     servers = ServersFile(settings.servers_file)
     plan = plan_import(reading, servers.load(), keyring=keyring)
+    if (said := sandbox_entry(sandbox, allow_network)) is not None:
+        plan = plan.confined(said)
     if as_json and dry_run:
         emit(_plan_json(plan))
         _refuse_unreadable(plan)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolscout.commands.confining import AllowHost, AllowNetwork, AllowRead, AllowWrite, Confined, sandbox_entry
 from toolscout.commands.listing import list_tools_of, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table, with_engine
 from toolscout.errors import BadInput, NotFound, StorageError
@@ -18,6 +19,7 @@ from toolscout.settings import load_settings
 if TYPE_CHECKING:
     from toolscout.server.config import UpstreamConfig
     from toolscout.server.engine import Engine
+    from toolscout.server.sandbox.policy import Default
     from toolscout.settings import Settings
 
 
@@ -52,6 +54,11 @@ def add(
         str | None, typer.Option("--name", help="Name for a package.", show_default="the package's")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a server of that name.")] = False,
+    sandbox: Confined = None,
+    allow_network: AllowNetwork = False,
+    allow_host: AllowHost = None,
+    allow_read: AllowRead = None,
+    allow_write: AllowWrite = None,
     check: Annotated[bool, typer.Option(help="Start it once to list its tools.")] = True,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -60,7 +67,8 @@ def add(
 
     Shows what will run and asks first. Packages from PyPI run isolated through uv, those from npm through npx. A value
     that looks like a secret is not stored: a reference to an environment variable is put in its place.
-    Servers of the catalogue that are run with a folder or an address of yours get it by --arg.
+    Servers of the catalogue that are run with a folder or an address of yours get it by --arg. In a sandbox (Linux,
+    bubblewrap) a server sees no files of yours and no network but what the --allow options open.
 
     Examples: "toolscout add files -- npx -y some-files-server ~/notes", "toolscout add docs --url
     https://example.com/mcp", "toolscout add pypi:mcp-server-sqlite".
@@ -76,6 +84,8 @@ def add(
         return
     server_id, entry, required = _entry(name, command or [], url, transport, beside or (), arg or (), settings)
     _merge_options(entry, header or (), env or (), cwd)
+    if (said := sandbox_entry(sandbox, allow_network, allow_host, allow_read, allow_write)) is not None:
+        entry["sandbox"] = said
     server_id = alias or server_id
     present = servers.load()
     if server_id in present and not replace:
@@ -83,6 +93,9 @@ def add(
     entry, secrets = Redactor(taken=_references(present)).clean(server_id, entry)
     config = UpstreamConfig.parse(server_id, entry)
     note(f"{server_id} will {'call' if config.url else 'run'}:  {shown(entry)}")
+    policy = config.policy(settings.sandbox)
+    if policy is not None:
+        note(f"  in a sandbox: it {policy.shown()}")
     if handed := [n for n in config.references() if n in os.environ]:
         # A catalogue entry names them, not the person: it may ask for a key that is none of its business.
         note(f"  it is handed your environment's {', '.join(handed)}")
@@ -90,6 +103,11 @@ def add(
         note(f"  {secret.where}: the secret is not stored; set {secret.reference} in the environment instead")
     wanted = [n for n in dict.fromkeys([*required, *config.references()]) if n not in os.environ]
     confirm("Add it?", yes)
+    if policy is not None:
+        from toolscout.server.sandbox.package import forget
+
+        # Added again, it is installed again.
+        forget(config, [other for name, other in present.items() if name != server_id], settings.home)
     servers.add(config, overwrite=replace)
     listed = list_tools_of([server_id], settings) if check else {}
     if as_json:
@@ -198,6 +216,7 @@ def remove(
     confirm(f"Remove {', '.join(names)}?", yes)
     for name in names:
         servers.remove(name)
+    _forget_installations(names, present, settings)
 
     kept: list[str] = []
 
@@ -224,6 +243,14 @@ def remove(
         say(f"Removed {', '.join(names)} ({tools} tools).")
 
 
+def _forget_installations(names: Sequence[str], present: Mapping[str, UpstreamConfig], settings: Settings) -> None:
+    if (settings.home / "sandbox").is_dir():
+        from toolscout.server.sandbox.package import forget
+
+        for name in set(names) & set(present):
+            forget(present[name], [other for n, other in present.items() if n not in names], settings.home)
+
+
 def list_servers(as_json: AsJson = False) -> None:
     """List the configured servers, their state and their number of tools."""
     from toolscout.server.config import ServersFile
@@ -232,7 +259,7 @@ def list_servers(as_json: AsJson = False) -> None:
     servers = ServersFile(settings.servers_file)
     configured = servers.load()
     counts = _tool_counts(settings) if configured else {}
-    rows = [_row(config, counts.get(name, {})) for name, config in configured.items()]
+    rows = [_row(config, counts.get(name, {}), settings.sandbox) for name, config in configured.items()]
     rows += [
         {"name": n, "state": "unavailable", "why": why, "tools": 0, "in_review": 0, "transport": "", "runs": ""}
         for n, why in servers.problems.items()
@@ -258,7 +285,7 @@ def _fresh(settings: Settings) -> bool:
     return settings.starter and not settings.servers_file.exists()
 
 
-def _row(config: UpstreamConfig, counts: Mapping[str, int]) -> dict[str, Any]:
+def _row(config: UpstreamConfig, counts: Mapping[str, int], default: Default) -> dict[str, Any]:
     from toolscout.server.launch import shown
     from toolscout.server.process import find_program
 
@@ -284,6 +311,7 @@ def _row(config: UpstreamConfig, counts: Mapping[str, int]) -> dict[str, Any]:
         "transport": config.transport.value,
         "runs": shown({"url": config.url} if config.url else {"command": config.command, "args": config.args}),
         "starter": bool(config.fields.get("starter")),
+        "sandbox": policy.as_json() if (policy := config.policy(default)) is not None else False,
     }
 
 

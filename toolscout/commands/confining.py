@@ -1,0 +1,52 @@
+"""The options of ``add`` and ``import`` that put a server into a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolscout.errors import BadInput
+
+Confined = Annotated[
+    bool | None,
+    typer.Option("--sandbox/--no-sandbox", help="Run it in a sandbox.", show_default="as TOOLSCOUT_SANDBOX says"),
+]
+AllowNetwork = Annotated[bool, typer.Option("--allow-network", help="In a sandbox, with the network.")]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(help="In a sandbox that reaches this host alone, or HOST:PORT. Repeatable.", show_default=False),
+]
+AllowRead = Annotated[
+    list[Path] | None, typer.Option(help="In a sandbox that may read this path. Repeatable.", show_default=False)
+]
+AllowWrite = Annotated[
+    list[Path] | None,
+    typer.Option(help="In a sandbox that may read and write this path. Repeatable.", show_default=False),
+]
+
+
+def sandbox_entry(
+    wanted: bool | None,
+    network: bool = False,
+    hosts: Sequence[str] | None = None,
+    read: Sequence[Path] | None = None,
+    write: Sequence[Path] | None = None,
+) -> Any:
+    """The ``sandbox`` of an entry as the options say it; None where they say nothing. To open something is to want one.
+
+    Raises BadInput for options that contradict each other.
+    """
+    opened: dict[str, Any] = {}
+    if network and hosts:
+        raise BadInput("Give --allow-network or --allow-host, not both.")
+    if network or hosts:
+        opened["network"] = True if network else list(hosts or ())
+    for field, paths in (("read", read), ("write", write)):
+        if paths:
+            opened[field] = [str(path.expanduser().absolute()) for path in paths]
+    if opened and wanted is False:
+        raise BadInput("--no-sandbox leaves nothing to allow.", "Leave it or the --allow options out.")
+    return opened or wanted
