@@ -38,7 +38,8 @@ async def test_a_fresh_machine_is_well(home: Path, monkeypatch: pytest.MonkeyPat
     # Without a model and in no client's configuration Toolscout works, but could do more.
     assert {name: c.status for name, c in checks.items() if c.status != "ok"} == {"model": "warn", "clients": "warn"}
     assert contents(home) == []
-    everything = ["installation", "packages", "home", "encoder", "catalogue", "index", "servers", "model", "clients"]
+    everything = ["installation", "packages", "home", "encoder", "catalogue", "index", "servers", "policy"]
+    everything += ["model", "clients"]
     assert list(checks) == everything
 
 
