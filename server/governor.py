@@ -210,7 +210,8 @@ class Passage:
         return PolicyRefusal(
             "approval_unavailable",
             f"The policy of this installation wants a person to approve this call of '{self._tool.tool_id}' "
-            f"({self.decision.label}), and this client cannot ask one: it has not declared form elicitation.",
+            f"({self.decision.label}), and through this client nobody can be asked: it has declared no form "
+            "elicitation, or it speaks the 2025 protocol over HTTP.",
             "A person can make the call in a terminal (toolscout invoke), use a client that can ask, or change the "
             "policy.",
             rule=self.decision.label,

@@ -68,8 +68,8 @@ class Rate:
     seconds: float
 
     def __str__(self) -> str:
-        period = {1.0: "second", 60.0: "minute"}.get(self.seconds, "hour")
-        return f"{self.calls} a {period}"
+        period = {1.0: "a second", 60.0: "a minute"}.get(self.seconds, "an hour")
+        return f"{self.calls:,} {'call' if self.calls == 1 else 'calls'} {period}"
 
 
 def _rate(value: object) -> Rate:
