@@ -3,14 +3,17 @@
 As with installations (`server.install`): a stateless client gets the question as an ``input_required`` result and
 calls again with the answer; a client of the 2025 handshake is asked during the call. What comes back in
 ``requestState`` names the call that was shown, arguments included, and is sealed by FastMCP, so a yes holds for nothing
-else. A tool that itself asks for input after a yes goes on over several requests: its own state travels inside of ours,
-behind the yes.
+else, and it is good once. A tool that itself asks for input after a yes goes on over several requests: its own state
+travels inside of ours, behind the yes.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
+from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from toolscout.records import JsonObject, Tool, canonical_json, sha256_hex
@@ -27,6 +30,7 @@ _ASKED = "toolscout-asked:"
 _APPROVED = "toolscout-approved:"
 _YES = "allow"
 _MOST_ARGUMENTS = 40
+_MOST_SPENT = 100_000
 _LONGEST_VALUE = 500
 _DECLARED = {
     Effect.READ_ONLY: "it only reads",
@@ -63,7 +67,7 @@ def question(params: JsonObject, digest: str) -> JsonObject:
     return {
         "resultType": "input_required",
         "inputRequests": {KEY: {"method": "elicitation/create", "params": params}},
-        "requestState": _ASKED + digest,
+        "requestState": _state(_ASKED, digest),
     }
 
 
@@ -78,32 +82,63 @@ def a_yes() -> JsonObject:
     return {"action": "accept", "content": {_YES: True}}
 
 
-def is_approved(relayed: Relayed, digest: str) -> bool:
-    """Whether the request goes on with a call that was approved before."""
-    return (relayed.get("request_state") or "").startswith(f"{_APPROVED}{digest}:")
+@dataclass(frozen=True)
+class Standing:
+    """What a request's state says: the call that was asked about, or (``approved``) agreed to in an earlier round.
+
+    ``inner`` is the tool's own state; ``answer`` is what a person answered, None if nothing came.
+    """
+
+    approved: bool
+    digest: str
+    nonce: str
+    inner: str
+    answer: object
 
 
-def answer_to(relayed: Relayed) -> tuple[str, object] | None:
-    """The digest that was asked about and the answer that came (None if there was none); None if nothing was asked."""
+def standing_of(relayed: Relayed) -> Standing | None:
+    """Where a request stands; None if nothing of ours came with it."""
     state = relayed.get("request_state") or ""
-    if not state.startswith(_ASKED):
-        return None
-    return state.removeprefix(_ASKED), (relayed.get("input_responses") or {}).get(KEY)
+    for prefix in (_ASKED, _APPROVED):
+        if state.startswith(prefix):
+            digest, nonce, inner = [*state.removeprefix(prefix).split(":", 2), "", ""][:3]
+            answer = (relayed.get("input_responses") or {}).get(KEY)
+            return Standing(prefix == _APPROVED, digest, nonce, inner, answer)
+    return None
+
+
+class Spent:
+    """States that were used: a yes holds once, however often a client sends it to this process."""
+
+    def __init__(self) -> None:
+        self._nonces: OrderedDict[str, None] = OrderedDict()
+
+    def take(self, nonce: str) -> bool:
+        """Whether this is the first use. As many are remembered as could be answered before a seal expires."""
+        if nonce in self._nonces:
+            return False
+        self._nonces[nonce] = None
+        if len(self._nonces) > _MOST_SPENT:
+            self._nonces.popitem(last=False)
+        return True
 
 
 def without_ours(relayed: Relayed) -> Relayed:
     """What is relayed to the upstream: its own state and answers, without ours."""
-    state = relayed.get("request_state") or ""
-    if not state.startswith((_ASKED, _APPROVED)):
+    standing = standing_of(relayed)
+    if standing is None:
         return relayed
-    inner = state.removeprefix(_APPROVED).partition(":")[2] if state.startswith(_APPROVED) else ""
     others = {k: v for k, v in (relayed.get("input_responses") or {}).items() if k != KEY}
-    return {**relayed, "request_state": inner or None, "input_responses": others or None}
+    return {**relayed, "request_state": standing.inner or None, "input_responses": others or None}
 
 
 def carrying_on(result: JsonObject, digest: str) -> JsonObject:
     """A tool's own question after a yes: with the yes in its state, so that the next request is not asked about."""
-    return {**result, "requestState": f"{_APPROVED}{digest}:{result.get('requestState') or ''}"}
+    return {**result, "requestState": _state(_APPROVED, digest, result.get("requestState") or "")}
+
+
+def _state(prefix: str, digest: str, inner: str = "") -> str:
+    return f"{prefix}{digest}:{secrets.token_hex(8)}:{inner}"
 
 
 def _shown(value: object) -> str:

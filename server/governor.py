@@ -18,6 +18,7 @@ from toolscout.server.asking import Asking, CannotAsk
 from toolscout.server.wire import text_result
 
 if TYPE_CHECKING:
+    from toolscout.server.approval import Spent
     from toolscout.server.audit import AuditLog
     from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.link import Relayed
@@ -56,6 +57,7 @@ class Governor:
         self._error: PolicyRefusal | None = None
         self._audit: AuditLog | None = None
         self._limiter: Limiter | None = None
+        self._spent: Spent | None = None
 
     def current(self) -> Policy | None:
         """The policy, None where there is no file.
@@ -79,12 +81,14 @@ class Governor:
         return self._policy
 
     def _read(self, stamp: tuple[int, int, int]) -> None:
+        from toolscout.server.approval import Spent
         from toolscout.server.audit import AuditLog, log_file
         from toolscout.server.policy import PolicyBroken, read_policy
         from toolscout.server.ratelimit import Limiter
 
         self._stamp = stamp
         self._limiter = self._limiter or Limiter()
+        self._spent = self._spent or Spent()
         try:
             self._policy, self._error = read_policy(self._path), None
         except PolicyBroken as error:
@@ -105,19 +109,26 @@ class Governor:
         policy = self.current()
         if policy is None:
             return None
-        assert self._limiter is not None
-        return Passage(policy, self._limiter, self._audit, tool_id, identity())
+        assert self._limiter is not None and self._spent is not None
+        return Passage(policy, self._limiter, self._spent, self._audit, tool_id, identity())
 
 
 class Passage:
     """One call's way through the policy. First `decide`, then `admit`, then `finish` or `fail`; last `close`."""
 
     def __init__(
-        self, policy: Policy, limiter: Limiter, audit: AuditLog | None, tool_id: object, client: ClientIdentity
+        self,
+        policy: Policy,
+        limiter: Limiter,
+        spent: Spent,
+        audit: AuditLog | None,
+        tool_id: object,
+        client: ClientIdentity,
     ) -> None:
         self.decision: Decision | None = None
         self._policy = policy
         self._limiter = limiter
+        self._spent = spent
         self._audit = audit
         self._tool_id = str(tool_id)[:_LONGEST_ID]
         self._client = client
@@ -170,15 +181,14 @@ class Passage:
 
         assert self._tool is not None and self.decision is not None
         digest = approval.digest_of(self._tool, self._arguments)
-        if approval.is_approved(relayed, digest):
-            self._approved = True
-            return None
-        before = ""
-        came = approval.answer_to(relayed)
-        if came is not None and came[0] == digest and came[1] is not None:
-            self._answered(approval.is_yes(came[1]))
-            return None
-        if came is not None and came[0] != digest:
+        standing, before = approval.standing_of(relayed), ""
+        if standing is not None and standing.digest == digest:
+            if standing.approved or standing.answer is not None:
+                self._answered(standing.approved or approval.is_yes(standing.answer))
+                if self._spent.take(standing.nonce):
+                    return None
+                self._approved, before = False, "The same call was approved before, and made; this is another one.\n"
+        elif standing is not None:
             before = "What would be called is not what you were shown before.\n"
         if asking is None:
             raise self._unavailable()

@@ -262,6 +262,10 @@ async def test_a_yes_holds_for_the_call_that_was_shown_alone(ready: Home) -> Non
         assert isinstance(await _round(client, ECHO, None, first.request_state), InputRequiredResult)
         assert ready.calls == []
         assert text(await _round(client, ECHO, answer, first.request_state)) == "hello"
+        anew = await _round(client, ECHO, answer, first.request_state)
+        assert isinstance(anew, InputRequiredResult), "a yes is good once"
+        assert "this is another one" in anew.input_requests[KEY].params.message
+    assert ready.calls == ["echo"]
 
 
 async def _round(client: Client[Any], arguments: Any, responses: Any = None, state: str | None = None) -> Any:
