@@ -26,6 +26,7 @@ from toolscout import __version__
 from toolscout.errors import ToolscoutError
 from toolscout.server import contract
 from toolscout.server.seal import HomeSeal
+from toolscout.server.upstream import Refused
 from toolscout.server.wire import error_result, json_result, text_result
 from toolscout.validation import ARGUMENT_KEYS, validate
 
@@ -134,18 +135,21 @@ class App:
         on_progress: ProgressFnT | None = None
         if ctx.meta and ctx.meta.get("progress_token") is not None:
             on_progress = ctx.session.report_progress
-        result = await self.engine.invoke_raw(
-            arguments["tool_id"],
-            arguments.get("arguments", {}),
-            timeout_s=arguments.get("timeout_s"),
-            dry_run=arguments.get("dry_run", False),
-            on_progress=on_progress,
-            input_responses=params.input_responses,
-            request_state=params.request_state,
-            meta=_capabilities(ctx),
-            asking=_asking(ctx, self._offers),
-            client=partial(_identity, ctx),
-        )
+        try:
+            result = await self.engine.invoke_raw(
+                arguments["tool_id"],
+                arguments.get("arguments", {}),
+                timeout_s=arguments.get("timeout_s"),
+                dry_run=arguments.get("dry_run", False),
+                on_progress=on_progress,
+                input_responses=params.input_responses,
+                request_state=params.request_state,
+                meta=_capabilities(ctx),
+                asking=_asking(ctx, self._offers),
+                client=partial(_identity, ctx),
+            )
+        except Refused as error:
+            raise MCPError(error.code, str(error), error.data) from error
         if result.setdefault("resultType", "complete") == "complete":
             return result if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else for_the_older_era(result)
         if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:

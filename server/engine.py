@@ -385,14 +385,19 @@ class Engine:
         """``invoke`` of the contract: the upstream's result as it came, or a tool error that says what to correct.
 
         With ``asking``, questions to a person come before: whether the server shall be installed, and where the policy
-        wants it whether the call may be made. ``client`` says who calls, for the policy.
+        wants it whether the call may be made. ``client`` says who calls, for the policy. Raises Refused where
+        the client, by what it said with the call, lacks a capability that the upstream needs.
         """
         started = time.perf_counter()
         if self._index is None:
             await self.loaded()
-        result = await self.invoker.invoke_raw(
-            tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, asking=asking, client=client, **relayed
-        )
+        try:
+            result = await self.invoker.invoke_raw(
+                tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, asking=asking, client=client, **relayed
+            )
+        except ToolscoutError:
+            self.journal.note("invoke", "", tool_id, "error", started)
+            raise
         self.journal.note("invoke", "", tool_id, "error" if result.get("isError") else "ok", started)
         return result
 

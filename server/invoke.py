@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _LONGEST_TIMEOUT = 3600.0
 _INVALID_PARAMS = -32602
+_MISSING_CAPABILITY = -32021
+_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _SUGGESTED = 5
 _OFFERED = frozenset({ServerState.NEEDS_INSTALL, ServerState.NEEDS_KEY})
 
@@ -91,6 +93,10 @@ class Invoker:
         With ``asking`` the person behind the call may be asked whether a server that is not installed shall be, and
         whether the call may be made where the policy wants that. ``client`` says who calls; it is asked only where
         there is a policy.
+
+        Raises:
+            Refused: the upstream needs a capability that the client said, with this call, that it lacks. That is
+                between the two programs: the client gets the protocol's own error, which it may act on.
         """
         try:
             passage = self._governor.passage(tool_id, client or _ourselves) if self._governor is not None else None
@@ -101,6 +107,9 @@ class Invoker:
             return await call()
         try:
             result = await call()
+        except ToolscoutError:
+            passage.close()
+            raise
         except BaseException as error:
             passage.close("cancelled" if isinstance(error, asyncio.CancelledError) else "failed")
             raise
@@ -164,6 +173,8 @@ class Invoker:
             if isinstance(error, InvalidArguments):
                 found = self._find_tool(tool_id) if isinstance(tool_id, str) else None
                 return _error(f"{error.sentence()}\n{_usage(found)}" if found else error.sentence())
+            if isinstance(error, Refused) and error.code == _MISSING_CAPABILITY and _says_what_it_can(relayed):
+                raise
             return _error(error.sentence())
 
     async def _call(
@@ -350,6 +361,10 @@ def _seconds(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
         raise InvalidArguments("'timeout_s' must be a positive number of seconds.")
     return min(float(value), _LONGEST_TIMEOUT)
+
+
+def _says_what_it_can(relayed: Relayed) -> bool:
+    return _CAPABILITIES in (relayed.get("meta") or {})
 
 
 def _error(text: str) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from mcp.shared.inbound import (
     MCP_NAME_HEADER,
     MCP_PROTOCOL_VERSION_HEADER,
     encode_header_value,
+    find_invalid_x_mcp_header,
     mcp_param_headers,
     x_mcp_header_map,
 )
@@ -29,6 +31,8 @@ from toolscout.records import JsonObject, Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.pipe import PipeDispatcher
 from toolscout.server.process import UpstreamProcess, safe_environment
+
+logger = logging.getLogger(__name__)
 
 CLIENT = types.Implementation(name="toolscout", title="Toolscout", version=toolscout.__version__)
 _PROBE_SECONDS = 5.0
@@ -149,12 +153,21 @@ class Link:
             seen.add(following)
             cursor = following
         if self._modern and self.process is None:
+            tools = [tool for tool in tools if _headers_are_sound(tool)]
             self._headers = {
                 str(tool.get("name")): x_mcp_header_map(schema)
                 for tool in tools
                 if isinstance(schema := tool.get("inputSchema"), dict)
             }
         return tools
+
+
+def _headers_are_sound(tool: JsonObject) -> bool:
+    """Whether a tool can be called over HTTP: one that asks for impossible parameter headers must be left out."""
+    trouble = find_invalid_x_mcp_header(tool.get("inputSchema"))
+    if trouble is not None:
+        logger.warning("the tool %.100r is left out: %s", tool.get("name"), trouble)
+    return trouble is None
 
 
 @asynccontextmanager
@@ -243,11 +256,11 @@ async def _probe(session: ClientSession, version: str) -> bool:
         except TimeoutError:
             return False
         except MCPError as error:
-            if error.error.code == types.CONNECTION_CLOSED:
+            if lost(error):
                 raise
             supported = _supported(error)
             shared = _shared_versions(error)
-            if shared and shared[-1] != version:
+            if shared:  # the same version, too: a server may refuse once what it says it speaks
                 version = shared[-1]
                 continue
             if supported and not any(v in HANDSHAKE_PROTOCOL_VERSIONS for v in supported):
@@ -262,6 +275,16 @@ async def _probe(session: ClientSession, version: str) -> bool:
         session.adopt(result)
         return True
     return False
+
+
+def lost(error: MCPError) -> bool:
+    """Whether a transport says that the connection is gone.
+
+    The code alone does not: servers of the 2025 era answer -32000 to what they do not know, the probe among it.
+    """
+    return error.error.code == types.CONNECTION_CLOSED and error.error.message.startswith(
+        ("Connection closed", "SSE stream")
+    )
 
 
 def _supported(error: MCPError) -> list[str]:

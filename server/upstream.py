@@ -419,6 +419,7 @@ class Upstream:
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
 
+        from toolscout.server.link import lost
         from toolscout.server.pipe import NotSent, TooLarge
 
         if isinstance(error, ToolscoutError):
@@ -442,7 +443,9 @@ class Upstream:
                 self._stop.set()
                 await self._gone(link)
                 return Crashed(f"'{self.server_id}' has forgotten the session.", sent=False)
-            if error.error.code == CONNECTION_CLOSED and _broken(link, error.error.message):
+            if error.error.code == CONNECTION_CLOSED and (
+                link.closed.is_set() or (link.process is None and lost(error))
+            ):
                 cause = await self._gone(link)
                 if link.process is not None and self._counted is not link:
                     self._counted = link  # once for the process, not for every call it had
@@ -568,11 +571,6 @@ def _closed(error: BaseException | None) -> bool:
     from mcp_types import CONNECTION_CLOSED
 
     return error is not None and isinstance(leaf := _leaf(error), MCPError) and leaf.error.code == CONNECTION_CLOSED
-
-
-def _broken(link: Link, message: str) -> bool:
-    """Whether the connection has gone: servers use the same code for errors of their own."""
-    return link.closed.is_set() or (link.process is None and message.startswith(("Connection closed", "SSE stream")))
 
 
 def _too_large(error: Exception) -> bool:
