@@ -2,9 +2,10 @@
 
     python benchmarks/invoke.py [--calls 400] [--turns 2000] [--json FILE] [--tool ID] [--front COMMAND ...]
 
-Without ``--front`` the pool and the invoker are measured in this process. With ``--front`` a server is started with
-that command (stdio), and its tool ``invoke`` is called with ``tool_id`` and ``arguments``; it must know an upstream
-whose ``echo`` tool is ``--tool`` (default ``bench/echo``), started with the command that ``--print-upstream`` prints.
+Without ``--front`` the pool and the invoker are measured in this process, and what a policy on calls adds. With
+``--front`` a server is started with that command (stdio), and its tool ``invoke`` is called with ``tool_id`` and
+``arguments``; it must know an upstream whose ``echo`` tool is ``--tool`` (default ``bench/echo``), started with the
+command that ``--print-upstream`` prints.
 
 Overhead is paired: one direct call, one through Toolscout, alternating, so that a busy machine hurts both alike.
 Times are medians over all pairs, in milliseconds. Direct is FastMCP's client on the same upstream program.
@@ -27,7 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.records import Server, ServerState, Tool
+from toolscout.server.client_identity import OURSELVES
 from toolscout.server.config import UpstreamConfig
+from toolscout.server.governor import Governor
 from toolscout.server.invoke import Invoker
 from toolscout.server.pool import UpstreamPool
 from toolscout.server.watchdog import marked_processes
@@ -70,6 +73,23 @@ for line in sys.stdin:
 """
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
+POLICY = (
+    """
+[[rules]]
+action = "deny"
+arguments = { path = "re:/[.]ssh/" }
+"""
+    + "".join(f'[[rules]]\naction = "deny"\nserver = "s{n}-*"\ntool = "delete_*"\n' for n in range(20))
+    + """
+[rates]
+client = "1000000/s"
+upstream = "1000000/s"
+[responses]
+max_chars = 10000
+"""
+)
+"""Twenty-one rules, of which none fits, and limits that are not reached."""
+
 Call = Callable[[str], Awaitable[Any]]
 
 
@@ -93,6 +113,7 @@ async def main() -> None:
         else:
             settings = Settings(home=Path(folder), starter=False)
             result["overhead"] = await measure_overhead(settings, options.calls)
+            result["policy"] = await measure_policy(settings)
             result["concurrent"] = await measure_concurrent(settings)
             result["turns"] = await measure_turns(settings.model_copy(update={"max_upstreams": 10}), options.turns)
     text = json.dumps(result, indent=2)
@@ -142,6 +163,37 @@ async def measure_front(command: list[str], tool_id: str, calls: int) -> dict[st
             return result
 
         return {"overhead": await paired(straight, through_front, calls), "concurrent": await burst(through_front)}
+
+
+async def measure_policy(settings: Settings, calls: int = 2000) -> dict[str, float]:
+    """What a policy adds to a call in this process, in microseconds: the median of all its steps, without the call."""
+    tool = Tool(tool_id="bench/echo", server_id="bench", name="echo", input_schema=SCHEMA)
+    arguments = {"text": "some words of ordinary length", "path": "/home/somebody/notes.txt"}
+    result = {"content": [{"type": "text", "text": "x" * 2000}]}
+
+    async def steps(governor: Governor) -> None:
+        passage = governor.passage(tool.tool_id, lambda: OURSELVES)
+        if passage is not None:
+            passage.decide(tool, arguments)
+            await passage.admit(None, {})
+            passage.forward({})
+            passage.finish(result)
+            passage.close()
+
+    measured = {}
+    for name, text in {"none": "", "rules": POLICY, "rules_and_audit": f"{POLICY}[audit]\n"}.items():
+        home = settings.home / name
+        home.mkdir()
+        if text:
+            (home / "policy.toml").write_text(text, encoding="utf-8")
+        governor = Governor(settings.model_copy(update={"home": home}))
+        times = []
+        for _ in range(calls):
+            started = time.perf_counter()
+            await steps(governor)
+            times.append((time.perf_counter() - started) * 1e6)
+        measured[f"{name}_us"] = round(statistics.median(times), 1)
+    return measured
 
 
 async def measure_concurrent(settings: Settings) -> dict[str, Any]:
@@ -245,7 +297,7 @@ def invoker_of(pool: UpstreamPool, settings: Settings, names: list[str]) -> Invo
         tool.fingerprint = tool.computed_fingerprint()
         tools[tool.tool_id] = tool
     servers = {name: Server(server_id=name, state=ServerState.READY) for name in names}
-    return Invoker(tools.get, servers.get, lambda wrong: [], pool, settings)
+    return Invoker(tools.get, servers.get, lambda wrong: [], pool, settings, governor=Governor(settings))
 
 
 def spread(values: list[float]) -> dict[str, float]:

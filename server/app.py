@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mcp_types
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.shared.dispatcher import ProgressFnT
 
+    from toolscout.server.asking import Asking
+    from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.engine import Engine
-    from toolscout.server.install import Asking
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +145,8 @@ class App:
                 input_responses=params.input_responses,
                 request_state=params.request_state,
                 meta=_capabilities(ctx),
-                asking=_asking(ctx) if self._offers else None,
+                asking=_asking(ctx, self._offers),
+                client=partial(_identity, ctx),
             )
         except Refused as error:
             raise MCPError(error.code, str(error), error.data) from error
@@ -190,7 +193,13 @@ def _capabilities(ctx: ServerRequestContext[Any, Any]) -> dict[str, Any] | None:
     return {mcp_types.CLIENT_CAPABILITIES_META_KEY: meta[mcp_types.CLIENT_CAPABILITIES_META_KEY]}
 
 
-def _asking(ctx: ServerRequestContext[Any, Any]) -> Asking | None:
+def _identity(ctx: ServerRequestContext[Any, Any]) -> ClientIdentity:
+    from toolscout.server.client_identity import identity_of
+
+    return identity_of(ctx)
+
+
+def _asking(ctx: ServerRequestContext[Any, Any], installs: bool) -> Asking | None:
     """How the person behind the client can be asked; None if the client has not said that it shows forms.
 
     A client of the 2025 handshake is asked on its own connection, which plain HTTP requests without a session lack.
@@ -200,10 +209,10 @@ def _asking(ctx: ServerRequestContext[Any, Any]) -> Asking | None:
     # Before there were modes, all there was was the form: an empty declaration still means it.
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):
         return None
-    from toolscout.server.install import Asking, CannotAsk
+    from toolscout.server.asking import Asking, CannotAsk
 
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        return Asking()
+        return Asking(installs=installs)
     if ctx.protocol_version < _FIRST_WITH_FORMS or not ctx.session.can_send_request:
         return None
 
@@ -216,4 +225,4 @@ def _asking(ctx: ServerRequestContext[Any, Any]) -> Asking | None:
         except (MCPError, ValidationError) as error:
             raise CannotAsk from error
 
-    return Asking(during)
+    return Asking(during, installs)

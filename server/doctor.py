@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import shutil
 import sys
@@ -62,6 +63,7 @@ async def examine(
     checks.append(await asyncio.to_thread(_index, settings))
     checks += await asyncio.to_thread(_sandbox, settings)
     checks += await _upstreams(settings, upstreams, progress)
+    checks.append(await asyncio.to_thread(_policy, settings))
     checks.append(await asyncio.to_thread(_model, settings))
     checks.append(await asyncio.to_thread(_clients, machine))
     return checks
@@ -278,6 +280,25 @@ def _start_hint(config: UpstreamConfig) -> str:
     if "--from" in config.args and "--with" not in config.args:
         return "If it was written for an older MCP SDK: toolscout add pypi:PACKAGE --with 'mcp<2' --replace"
     return f"Run its command by hand to see what it says: {config.command}"
+
+
+def _policy(settings: Settings) -> Check:
+    """Whether the policy on calls can be used, and the log that it asks for be written."""
+    if settings.policy is None and not settings.policy_file.exists():
+        return Check("policy", "ok", "none: every approved tool may be called")
+    from toolscout.server.audit import AuditLog
+    from toolscout.server.policy import read_policy
+
+    try:
+        policy = read_policy(settings.policy_file)
+        if policy.audit is not None:
+            AuditLog(settings.home, policy.audit).check()
+    except ToolscoutError as error:
+        return _failed("policy", error)
+    detail = f"{settings.policy_file}: {policy.in_short()}"
+    if os.name == "posix" and settings.policy_file.stat().st_mode & 0o022:
+        return Check("policy", "warn", f"{detail}; others may write it", f"Run: chmod go-w {settings.policy_file}")
+    return Check("policy", "ok", detail)
 
 
 def _model(settings: Settings) -> Check:

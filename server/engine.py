@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from toolscout.index.catalogue import Catalogue, Change
     from toolscout.index.chooser import Chooser
     from toolscout.index.search import Answer, Floats, SearchIndex
+    from toolscout.server.asking import Asking
     from toolscout.server.caller import Caller
+    from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.config import UpstreamConfig
-    from toolscout.server.install import Asking, Installer
+    from toolscout.server.install import Installer
     from toolscout.server.invoke import Invoker
     from toolscout.server.link import Relayed
     from toolscout.server.pool import UpstreamPool
@@ -151,6 +153,7 @@ class Engine:
     def invoker(self) -> Invoker:
         """Validation and dispatch of calls."""
         if self._invoker is None:
+            from toolscout.server.governor import Governor
             from toolscout.server.install import Installer
             from toolscout.server.invoke import Invoker
 
@@ -159,7 +162,7 @@ class Engine:
             )  # fmt: skip
             self._invoker = Invoker(
                 find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
-                settings=self.settings, installer=self._installer,
+                settings=self.settings, installer=self._installer, governor=Governor(self.settings),
             )  # fmt: skip
         return self._invoker
 
@@ -378,19 +381,21 @@ class Engine:
         timeout_s: float | None = None,
         dry_run: bool = False,
         asking: Asking | None = None,
+        client: Callable[[], ClientIdentity] | None = None,
         **relayed: Unpack[Relayed],
     ) -> dict[str, Any]:
         """``invoke`` of the contract: the upstream's result as it came, or a tool error that says what to correct.
 
-        With ``asking``, the question to a person whether the server shall be installed comes before. Raises Refused
-        where the client, by what it said with the call, lacks a capability that the upstream needs.
+        With ``asking``, questions to a person come before: whether the server shall be installed, and where the policy
+        wants it whether the call may be made. ``client`` says who calls, for the policy. Raises Refused where
+        the client, by what it said with the call, lacks a capability that the upstream needs.
         """
         started = time.perf_counter()
         if self._index is None:
             await self.loaded()
         try:
             result = await self.invoker.invoke_raw(
-                tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, asking=asking, **relayed
+                tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, asking=asking, client=client, **relayed
             )
         except ToolscoutError:
             self.journal.note("invoke", "", tool_id, "error", started)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import ToolscoutError, UpstreamError
 from toolscout.records import JsonObject, Server, Tool
+from toolscout.server.asking import Asking
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.offer import KEY, Offer, accepted, approved_config, declined, make_offer
 
@@ -25,21 +25,6 @@ if TYPE_CHECKING:
     from toolscout.server.sandbox.policy import Default
 
 _PREFIX = "toolscout-install:"
-
-
-class CannotAsk(Exception):
-    """The client said that it could ask, and then did not."""
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How the person behind a call can be asked; made only for clients that have declared form elicitation.
-
-    ``during`` takes the parameters of ``elicitation/create``, asks while the call waits, and gives the answer or raises
-    `CannotAsk`; without it the answer comes with a later call.
-    """
-
-    during: Callable[[JsonObject], Awaitable[object]] | None = None
 
 
 class Installer:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import shlex
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from toolscout.errors import InvalidArguments, NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import Install, JsonObject, Review, Server, ServerState, Tool
-from toolscout.server.install import Asking, CannotAsk, Installer, answer_in, refused, without_answer
+from toolscout.server.asking import Asking, CannotAsk
+from toolscout.server.governor import Governor, Passage, PolicyRefusal
+from toolscout.server.install import Installer, answer_in, refused, without_answer
 from toolscout.server.launch import how_to_add, install_command
 from toolscout.server.offer import Offer, accepted
 from toolscout.server.pool import UpstreamPool, as_result, complete
@@ -21,6 +25,7 @@ from toolscout.validation import bounded_schema, explain, schema_trouble, unwrap
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
 
+    from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.link import Relayed
 
 _LONGEST_TIMEOUT = 3600.0
@@ -35,7 +40,7 @@ class Invoker:
     """Makes calls by tool id.
 
     ``find_tool`` and ``server_of`` look up records, ``suggest_ids`` gives the ids nearest to a wrong one. Without an
-    ``installer`` nobody is asked whether a server may be installed.
+    ``installer`` nobody is asked whether a server may be installed; without a ``governor`` no policy holds.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Invoker:
         pool: UpstreamPool,
         settings: Settings,
         installer: Installer | None = None,
+        governor: Governor | None = None,
     ) -> None:
         self._find_tool = find_tool
         self._server_of = server_of
@@ -53,6 +59,7 @@ class Invoker:
         self._pool = pool
         self._settings = settings
         self._installer = installer
+        self._governor = governor
 
     async def invoke(
         self,
@@ -78,16 +85,47 @@ class Invoker:
         timeout_s: float | None = None,
         dry_run: bool = False,
         asking: Asking | None = None,
+        client: Callable[[], ClientIdentity] | None = None,
         **relayed: Unpack[Relayed],
     ) -> JsonObject:
         """As :meth:`invoke`, with the result in wire form: what the upstream sent is not parsed and made anew.
 
-        With ``asking`` the person behind the call may be asked whether a server that is not installed shall be.
+        With ``asking`` the person behind the call may be asked whether a server that is not installed shall be, and
+        whether the call may be made where the policy wants that. ``client`` says who calls; it is asked only where
+        there is a policy.
 
         Raises:
             Refused: the upstream needs a capability that the client said, with this call, that it lacks. That is
                 between the two programs: the client gets the protocol's own error, which it may act on.
         """
+        try:
+            passage = self._governor.passage(tool_id, client or _ourselves) if self._governor is not None else None
+        except PolicyRefusal as error:
+            return error.result()
+        call = partial(self._invoke, tool_id, arguments, timeout_s, dry_run, asking, relayed, passage)
+        if passage is None:
+            return await call()
+        try:
+            result = await call()
+        except ToolscoutError:
+            passage.close()
+            raise
+        except BaseException as error:
+            passage.close("cancelled" if isinstance(error, asyncio.CancelledError) else "failed")
+            raise
+        passage.close()
+        return result
+
+    async def _invoke(
+        self,
+        tool_id: str,
+        arguments: object,
+        timeout_s: object,
+        dry_run: bool,
+        asking: Asking | None,
+        relayed: Relayed,
+        passage: Passage | None,
+    ) -> JsonObject:
         try:
             tool = self._tool(tool_id)
             if self._installer is not None:
@@ -95,44 +133,67 @@ class Invoker:
                 tool = self._tool(tool_id)
             answer = answer_in(relayed)
             if answer is not None and not accepted(answer):
-                return refused(tool.server_id, tool.name)
+                return _noted(passage, "install_declined", refused(tool.server_id, tool.name))
             server = self._server_of(tool.server_id)
             # Before the arguments are looked at: what is said of those shows the tool's own words.
             self._check_review(tool, server)
+            if passage is not None:
+                # And before anything is offered: what may not be called need not be installed.
+                passage.decide(tool, unwrap_envelope(tool_id, arguments, tool.input_schema))
             absence = self._absence(tool, server)
-            offer = await self._offer(tool, server, absence, None if dry_run else asking)
+            installs = asking if asking is not None and asking.installs and not dry_run else None
+            offer = await self._offer(tool, server, absence, installs)
             sent = unwrap_envelope(tool_id, arguments, tool.input_schema)
             if problems := validate(sent, tool.input_schema, key=tool.fingerprint or None):
-                return _error(explain(problems, tool))
+                return _noted(passage, "invalid_arguments", _error(explain(problems, tool)))
             timeout = _seconds(timeout_s)
             if dry_run:
-                return self._dry_run(tool, sent)
+                return self._dry_run(tool, sent, passage)
             if offer is not None and asking is not None and self._installer is not None:
                 try:
                     result = await self._installer.ask(offer, tool, asking, relayed)
                 except CannotAsk:
                     raise absence or _not_installed(tool.server_id, offer.server) from None
                 if result is not None:
-                    return result
+                    return _noted(passage, "install_asked", result)
                 tool = self._installed(tool_id)
-            return await self._call(tool, sent, timeout, without_answer(relayed))
-        except InvalidArguments as error:
-            found = self._find_tool(tool_id) if isinstance(tool_id, str) else None
-            return _error(f"{error.sentence()}\n{_usage(found)}" if found else error.sentence())
+            relayed = without_answer(relayed)
+            if passage is not None:
+                if offer is not None:
+                    passage.decide(tool, sent)  # the server itself may declare more of the tool than the catalogue did
+                if (result := await passage.admit(asking, relayed)) is not None:
+                    return result
+                relayed = passage.forward(relayed)
+            return await self._call(tool, sent, timeout, relayed, passage)
         except ToolscoutError as error:
+            if passage is not None:
+                passage.fail(error)
+            if isinstance(error, PolicyRefusal):
+                return error.result()
+            if isinstance(error, InvalidArguments):
+                found = self._find_tool(tool_id) if isinstance(tool_id, str) else None
+                return _error(f"{error.sentence()}\n{_usage(found)}" if found else error.sentence())
             if isinstance(error, Refused) and error.code == _MISSING_CAPABILITY and _says_what_it_can(relayed):
                 raise
             return _error(error.sentence())
 
-    async def _call(self, tool: Tool, sent: JsonObject, timeout: float | None, relayed: Relayed) -> JsonObject:  # noqa: ASYNC109
+    async def _call(
+        self,
+        tool: Tool,
+        sent: JsonObject,
+        timeout: float | None,  # noqa: ASYNC109
+        relayed: Relayed,
+        passage: Passage | None,
+    ) -> JsonObject:
         try:
             result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, **relayed)
             # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
             as_result(tool.server_id, tool.name, result)
-            return complete(result)
+            result = complete(result)
+            return result if passage is None else passage.finish(result)
         except Refused as error:
             if error.code == _INVALID_PARAMS:
-                return _error(f"{error.sentence()}\n{_usage(tool)}")
+                return _noted(passage, "upstream_error", _error(f"{error.sentence()}\n{_usage(tool)}"))
             raise
         except NotFound:
             raise _not_installed(tool.server_id, self._server_of(tool.server_id)) from None
@@ -232,7 +293,7 @@ class Invoker:
             return NotAllowed(f"The server '{tool.server_id}' is not available{checked}.", hint=hint)
         return _not_installed(tool.server_id, server)
 
-    def _dry_run(self, tool: Tool, arguments: JsonObject) -> JsonObject:
+    def _dry_run(self, tool: Tool, arguments: JsonObject, passage: Passage | None) -> JsonObject:
         report: JsonObject = {
             "dry_run": True,
             "valid": True,
@@ -241,12 +302,26 @@ class Invoker:
         }
         if (trouble := schema_trouble(tool.input_schema, key=tool.fingerprint or None)) is not None:
             report["note"] = trouble
+        if passage is not None:
+            report["policy"] = passage.shown()
         text = "Nothing was sent. The arguments are valid; this would be sent:\n"
         return {
             "content": [{"type": "text", "text": text + json.dumps(report["request"], ensure_ascii=False)}],
             "structuredContent": report,
             "isError": False,
         }
+
+
+def _ourselves() -> ClientIdentity:
+    from toolscout.server.client_identity import OURSELVES
+
+    return OURSELVES
+
+
+def _noted(passage: Passage | None, outcome: str, result: JsonObject) -> JsonObject:
+    if passage is not None:
+        passage.note(outcome)
+    return result
 
 
 def _usage(tool: Tool) -> str:

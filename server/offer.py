@@ -15,6 +15,7 @@ from typing import Any
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 from toolscout.records import JsonObject, Server, canonical_json, sha256_hex
+from toolscout.server.asking import content_of
 from toolscout.server.clients.redact import Redactor
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.launch import Launch, catalogue_launch, shown
@@ -80,7 +81,7 @@ def make_offer(
 
 def accepted(response: object) -> bool:
     """Whether an answer to the question is a yes: the form sent, and the box in it ticked."""
-    content = _content(response)
+    content = content_of(response)
     return content is not None and content.get(_YES) is True
 
 
@@ -97,7 +98,7 @@ def approved_config(offer: Offer, response: object, taken: Mapping[str, Upstream
 
     Raises NotAllowed or BadInput for values that cannot be used: none is stored, and nothing is changed.
     """
-    content = _content(response) or {}
+    content = content_of(response) or {}
     values = [_value(offer, number, content) for number in range(len(offer.launch.placeholders))]
     names = [n.removeprefix("keyring:") for config in taken.values() for n in config.references()]
     entry, secrets = Redactor(taken=names).clean(offer.server.server_id, offer.launch.filled(values))
@@ -107,16 +108,6 @@ def approved_config(offer: Offer, response: object, taken: Mapping[str, Upstream
             f"Set the secret in the environment, and in a terminal give ${{ITS_NAME}}: {offer.launch.add_command()}",
         )
     return UpstreamConfig.parse(offer.server.server_id, entry)
-
-
-def _content(response: object) -> Mapping[str, Any] | None:
-    """The content of an accepted form, in whatever way the answer came; None for any other answer."""
-    if hasattr(response, "model_dump"):
-        response = response.model_dump(by_alias=True, mode="json", exclude_none=True)
-    if not isinstance(response, Mapping) or response.get("action") != "accept":
-        return None
-    content = response.get("content")
-    return content if isinstance(content, Mapping) else None
 
 
 def _value(offer: Offer, number: int, content: Mapping[str, Any]) -> str:

@@ -45,11 +45,11 @@ class HomeSeal:
         if self._codec is None:
             from mcp.server.request_state import AESGCMRequestStateCodec
 
-            self._codec = AESGCMRequestStateCodec([_key(self._home / _FILE)])
+            self._codec = AESGCMRequestStateCodec([home_key(self._home / _FILE)])
         return self._codec
 
 
-def _key(path: Path) -> bytes:
+def home_key(path: Path) -> bytes:
     """The key, the same for all processes on one home; where the home cannot be written, one for this process alone."""
     try:
         with FileLock(f"{path}.lock", timeout=_LOCK_SECONDS):

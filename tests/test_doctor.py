@@ -39,7 +39,7 @@ async def test_a_fresh_machine_is_well(home: Path, monkeypatch: pytest.MonkeyPat
     assert {name: c.status for name, c in checks.items() if c.status != "ok"} == {"model": "warn", "clients": "warn"}
     assert contents(home) == []
     everything = ["installation", "packages", "home", "encoder", "catalogue", "index"]
-    everything += ["sandbox", "servers", "model", "clients"]
+    everything += ["sandbox", "servers", "policy", "model", "clients"]
     assert list(checks) == everything
 
 

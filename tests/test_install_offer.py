@@ -220,6 +220,25 @@ async def test_the_sdks_client_installs_too(home: Home, mode: str) -> None:
     assert len(person.asked) == 1 and home.starts == 1
 
 
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_policy_asks_about_the_call_after_the_installation(home: Home, mode: str) -> None:
+    home.settings.policy_file.write_text('default = "ask"')
+    person = Person({"install": True, "allow": True})
+    async with near(home, person, mode) as client:
+        assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
+    assert [list(p.requested_schema["properties"]) for p in person.asked] == [["install"], ["allow"]]
+    assert home.starts == 1
+
+
+async def test_what_the_policy_denies_is_not_offered_for_installation(home: Home) -> None:
+    home.settings.policy_file.write_text('default = "deny"')
+    person = Person({"install": True, "allow": True})
+    async with near(home, person) as client:
+        refused = await client.call_tool_mcp("invoke", ECHO)
+    assert refused.structured_content["refused"] == "policy_denied"
+    assert person.asked == [] and home.entries == {} and home.starts == 0
+
+
 async def test_what_toolscout_add_writes_is_what_an_offer_writes(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:

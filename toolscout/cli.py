@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from toolscout.commands import (
+    auditing,
     catalog,
     connecting,
     crawl,
@@ -82,6 +83,7 @@ for _name, _command, _short in (
     ("find", use.find, "Find tools for what you want to do."),
     ("suggest", use.suggest, "Write the call for a task."),
     ("invoke", use.invoke, "Call a tool."),
+    ("audit", auditing.audit, "Show the log of calls."),
     ("crawl", crawl.crawl, "Find servers, list their tools."),
 ):
     app.command(_name, short_help=_short)(_command)

@@ -101,15 +101,19 @@ class Settings(BaseSettings):
     trust_imports: bool = True
     """Tools of servers the user adds are approved at once, adding them being the approval; later changes are not."""
 
+    policy: Path | None = None
+    """The policy on calls (docs/POLICY.md), a TOML file that has to exist. By default ``policy.toml`` in ``home``,
+    which need not: without it every approved tool may be called."""
+
     install_offers: bool | None = None
     """Whether ``invoke`` asks the person behind the client to install a server that is not installed. By default over
     stdio, where the client runs on this machine as its user does, and not over HTTP: who calls from elsewhere would
     install things here. ``1`` offers it over HTTP too, ``0`` nowhere."""
 
-    @field_validator("home")
+    @field_validator("home", "policy")
     @classmethod
-    def _no_tilde(cls, value: Path) -> Path:
-        return value.expanduser()  # a client's configuration is no shell: nobody else would expand it
+    def _no_tilde(cls, value: Path | None) -> Path | None:
+        return value and value.expanduser()  # a client's configuration is no shell: nobody else would expand it
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod
@@ -132,6 +136,11 @@ class Settings(BaseSettings):
     def servers_file(self) -> Path:
         """Configured upstreams, in the usual ``mcpServers`` form; holds references to secrets, never values."""
         return self.home / "mcp.json"
+
+    @property
+    def policy_file(self) -> Path:
+        """The policy on calls."""
+        return self.policy or self.home / "policy.toml"
 
     @property
     def models_dir(self) -> Path:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -78,7 +78,9 @@ def confirm(question: str, yes: bool) -> bool:
     if not sys.stdin.isatty():
         note("Nothing was done: there is no terminal to ask on. Add --yes to go ahead.")
         raise typer.Exit(1)
-    if not typer.confirm(question, err=True):
+    with redirect_stdout(sys.stderr):  # where the prompt is written to a space goes to stdout all the same
+        agreed = typer.confirm(question, err=True)
+    if not agreed:
         note("Nothing was done.")
         raise typer.Exit(1)
     return True

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from toolscout.commands.output import AsJson, emit, note, out, printable, progress, say, with_engine
-from toolscout.errors import BadInput, InvalidArguments, NotFound, UpstreamError
+from toolscout.commands.output import AsJson, confirm, emit, note, out, printable, progress, say, with_engine
+from toolscout.errors import BadInput, InvalidArguments, NotAllowed, NotFound, UpstreamError
 
 if TYPE_CHECKING:
     from toolscout.server.engine import Engine
@@ -136,18 +136,33 @@ def invoke(
 ) -> None:
     """Call a tool. Its answer goes to stdout, an error to stderr.
 
+    Where the policy wants a person to approve the call, it is shown and asked about on the terminal.
+
     Exits with 3 for a tool that is unknown or not installed, 4 for wrong arguments, 5 if the tool or its server fails,
-    7 if it may not be called: it is quarantined, or its server needs a key or is not available.
+    7 if it may not be called: it is quarantined, the policy refuses it, or its server needs a key or is not available.
     """
     given = read_arguments(arguments)
 
     async def work(engine: Engine) -> tuple[Any, int]:
-        with progress(tool_id) as tick:
+        from toolscout.server.asking import Asking
+        from toolscout.server.client_identity import local_identity
 
-            async def report(done: float, total: float | None, message: str | None) -> None:
-                tick(done, total)
+        asking = Asking(installs=False) if sys.stdin.isatty() else None
 
-            result = await engine.invoke(tool_id, given, timeout_s=timeout, dry_run=dry_run, on_progress=report)
+        async def call(**answer: Any) -> Any:
+            with progress(tool_id) as tick:
+
+                async def report(done: float, total: float | None, message: str | None) -> None:
+                    tick(done, total)
+
+                return await engine.invoke(
+                    tool_id, given, timeout_s=timeout, dry_run=dry_run, on_progress=report, asking=asking,
+                    client=lambda: local_identity("cli"), **answer,
+                )  # fmt: skip
+
+        result = await call()
+        if (answer := _asked(result)) is not None:
+            result = await call(**answer)
         return result, await _exit_code(engine, result, tool_id, given)
 
     result, code = with_engine(work)
@@ -161,10 +176,24 @@ def invoke(
         raise typer.Exit(code)
 
 
+def _asked(result: Any) -> dict[str, Any] | None:
+    """The answer to the policy's question, which is asked here; None if the result is none."""
+    from toolscout.server.approval import KEY, a_yes
+
+    question = (getattr(result, "input_requests", None) or {}).get(KEY)
+    if question is None:
+        return None
+    note(printable(question.params.message))
+    confirm("Make this call?", yes=False)
+    return {"input_responses": {KEY: a_yes()}, "request_state": result.request_state}
+
+
 async def _exit_code(engine: Engine, result: Any, tool_id: str, arguments: Any) -> int:
     """Whose fault an error result is: an unknown or refused tool, wrong arguments, or the tool itself."""
     if not getattr(result, "is_error", False):
         return 0
+    if isinstance(said := getattr(result, "structured_content", None), dict) and "refused" in said:
+        return NotAllowed.exit_code
     if refusal := engine.invoker.refusal(tool_id):
         return refusal.exit_code
     from toolscout.validation import unwrap_envelope, validate

@@ -1,0 +1,307 @@
+"""Puts the policy between a call and its upstream: reads the file, decides, limits, asks, cuts, and keeps the log.
+
+Without a policy file `Governor.current` costs one look at the disk, and nothing else here is loaded. A file that has
+changed counts from the next call on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from toolscout.errors import InvalidArguments, NotAllowed, NotFound, ToolscoutError, UpstreamError
+from toolscout.records import JsonObject, Tool
+from toolscout.server.asking import Asking, CannotAsk
+from toolscout.server.wire import text_result
+
+if TYPE_CHECKING:
+    from toolscout.server.approval import Spent
+    from toolscout.server.audit import AuditLog
+    from toolscout.server.client_identity import ClientIdentity
+    from toolscout.server.link import Relayed
+    from toolscout.server.policy import Decision, Policy
+    from toolscout.server.ratelimit import Limiter
+    from toolscout.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_ID = 300
+
+
+class PolicyRefusal(NotAllowed):
+    """A call that the policy does not let through. ``kind`` says why, for programs: ``policy_denied``,
+    ``approval_unavailable``, ``approval_declined``, ``rate_limited`` or ``policy_broken``."""
+
+    def __init__(self, kind: str, message: str, hint: str = "", **facts: Any) -> None:
+        super().__init__(message, hint)
+        self.kind = kind
+        self.facts = facts
+
+    def result(self) -> JsonObject:
+        """As a tool error; ``structuredContent`` says the same to programs."""
+        said = {"refused": self.kind, "message": self.sentence(), **self.facts}
+        return {**text_result(self.sentence(), is_error=True), "structuredContent": said}
+
+
+class Governor:
+    """The policy of one installation, as it is on disk now."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._path = settings.policy_file
+        self._stamp: tuple[int, int, int] | None = None
+        self._policy: Policy | None = None
+        self._error: PolicyRefusal | None = None
+        self._audit: AuditLog | None = None
+        self._limiter: Limiter | None = None
+        self._spent: Spent | None = None
+
+    def current(self) -> Policy | None:
+        """The policy, None where there is no file.
+
+        Raises PolicyRefusal for one that cannot be used, and for one that was there when this process began to use it
+        and is gone: to stop, a policy is emptied, not deleted under a running server.
+        """
+        try:
+            found = self._path.stat()
+            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+        except FileNotFoundError:
+            if self._stamp is None and self._settings.policy is None:
+                return None
+            stamp = (0, 0, 0)
+        except OSError:
+            stamp = (0, 0, 1)
+        if stamp != self._stamp:
+            self._read(stamp)
+        if self._error is not None:
+            raise self._error
+        return self._policy
+
+    def _read(self, stamp: tuple[int, int, int]) -> None:
+        from toolscout.server.approval import Spent
+        from toolscout.server.audit import AuditLog, log_file
+        from toolscout.server.policy import PolicyBroken, read_policy
+        from toolscout.server.ratelimit import Limiter
+
+        self._stamp = stamp
+        self._limiter = self._limiter or Limiter()
+        self._spent = self._spent or Spent()
+        try:
+            self._policy, self._error = read_policy(self._path), None
+        except PolicyBroken as error:
+            logger.error("%s", error.sentence())
+            self._policy, self._error = None, PolicyRefusal("policy_broken", str(error), error.hint)
+            return
+        options = self._policy.audit
+        if options is None:
+            self._audit = None
+        elif self._audit is None or (log_file(self._settings.home, options), options) != (
+            self._audit.path,
+            self._audit.options,
+        ):
+            self._audit = AuditLog(self._settings.home, options)
+
+    def passage(self, tool_id: object, identity: Callable[[], ClientIdentity]) -> Passage | None:
+        """One call's way through the policy; None where there is no policy. Raises PolicyRefusal as `current`."""
+        policy = self.current()
+        if policy is None:
+            return None
+        assert self._limiter is not None and self._spent is not None
+        return Passage(policy, self._limiter, self._spent, self._audit, tool_id, identity())
+
+
+class Passage:
+    """One call's way through the policy. First `decide`, then `admit`, then `finish` or `fail`; last `close`."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        limiter: Limiter,
+        spent: Spent,
+        audit: AuditLog | None,
+        tool_id: object,
+        client: ClientIdentity,
+    ) -> None:
+        self.decision: Decision | None = None
+        self._policy = policy
+        self._limiter = limiter
+        self._spent = spent
+        self._audit = audit
+        self._tool_id = str(tool_id)[:_LONGEST_ID]
+        self._client = client
+        self._tool: Tool | None = None
+        self._arguments: Mapping[str, Any] = {}
+        self._outcome = ""
+        self._approved = False
+        self._cut = False
+        self._started = time.perf_counter()
+
+    def decide(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
+        """What the rules say of the call. Raises PolicyRefusal where they deny it."""
+        from toolscout.server.policy import Action
+
+        self._tool, self._arguments = tool, arguments
+        self.decision = decision = self._policy.decide(tool, arguments)
+        if decision.action is Action.DENY:
+            reason = decision.rule.reason if decision.rule is not None else ""
+            said = f" {reason.rstrip('.')}." if reason else ""
+            raise PolicyRefusal(
+                "policy_denied",
+                f"The policy of this installation denies this call of '{tool.tool_id}' ({decision.label}).{said}",
+                "Do not try to get round it: go on without it, or tell the user.",
+                rule=decision.label,
+            )
+
+    def shown(self) -> JsonObject:
+        """What a dry run says of the policy."""
+        assert self.decision is not None
+        self._outcome = "dry_run"
+        return {"action": str(self.decision.action), "rule": self.decision.label}
+
+    async def admit(self, asking: Asking | None, relayed: Relayed) -> JsonObject | None:
+        """Limit the rate and ask, where the policy wants it. None when the call may be made, else its result.
+
+        Raises PolicyRefusal, and NotAllowed where the audit log cannot be written.
+        """
+        from toolscout.server.policy import Action
+
+        assert self.decision is not None
+        if self._audit is not None:
+            self._audit.check()
+        if self.decision.action is Action.ASK and (result := await self._ask(asking, relayed)) is not None:
+            return result
+        self._take(upstream=True)
+        return None
+
+    async def _ask(self, asking: Asking | None, relayed: Relayed) -> JsonObject | None:
+        from toolscout.server import approval
+
+        assert self._tool is not None and self.decision is not None
+        digest = approval.digest_of(self._tool, self._arguments)
+        standing, before = approval.standing_of(relayed), ""
+        if standing is not None and standing.digest == digest:
+            if standing.approved or standing.answer is not None:
+                self._answered(standing.approved or approval.is_yes(standing.answer))
+                if self._spent.take(standing.nonce):
+                    return None
+                self._approved, before = False, "The same call was approved before, and made; this is another one.\n"
+        elif standing is not None:
+            before = "What would be called is not what you were shown before.\n"
+        if asking is None:
+            raise self._unavailable()
+        self._take(upstream=False)
+        params = approval.question_params(self._tool, self._arguments, self.decision, before)
+        if asking.during is None:
+            self._outcome = "asked"
+            return approval.question(params, digest)
+        try:
+            answer = await asking.during(params)
+        except CannotAsk:
+            raise self._unavailable() from None
+        self._answered(approval.is_yes(answer))
+        return None
+
+    def _answered(self, yes: bool) -> None:
+        assert self._tool is not None
+        if not yes:
+            raise PolicyRefusal(
+                "approval_declined",
+                f"The user was asked whether '{self._tool.tool_id}' may be called with these arguments and did not "
+                "agree, so it was not called.",
+                "Go on without it.",
+            )
+        self._approved = True
+
+    def _unavailable(self) -> PolicyRefusal:
+        assert self._tool is not None and self.decision is not None
+        return PolicyRefusal(
+            "approval_unavailable",
+            f"The policy of this installation wants a person to approve this call of '{self._tool.tool_id}' "
+            f"({self.decision.label}), and through this client nobody can be asked: it has declared no form "
+            "elicitation, or it speaks the 2025 protocol over HTTP.",
+            "A person can make the call in a terminal (toolscout invoke), use a client that can ask, or change the "
+            "policy.",
+            rule=self.decision.label,
+        )
+
+    def _take(self, *, upstream: bool) -> None:
+        assert self._tool is not None
+        rates = self._policy.rates
+        wanted = [(f"client {self._client.key}", rates.client)] if rates.client is not None else []
+        if upstream and (rate := rates.of_upstream(self._tool.server_id)) is not None:
+            wanted.append((f"upstream {self._tool.server_id}", rate))
+        if not wanted or (empty := self._limiter.take(wanted)) is None:
+            return
+        whose = "this client" if empty[0].startswith("client ") else f"the server '{self._tool.server_id}'"
+        rate = dict(wanted)[empty[0]]
+        seconds = max(0.1, round(empty[1], 1))
+        raise PolicyRefusal(
+            "rate_limited",
+            f"'{self._tool.tool_id}' was not called: the policy allows {whose} {rate}, and that is used up.",
+            f"Try again in {seconds:g} s.",
+            retry_after_s=seconds,
+        )
+
+    def forward(self, relayed: Relayed) -> Relayed:
+        """What is relayed to the upstream: our question and its answer are none of its business."""
+        from toolscout.server.approval import without_ours
+
+        return without_ours(relayed)
+
+    def finish(self, result: JsonObject) -> JsonObject:
+        """The upstream's result as the policy lets it through: cut, and its own questions with the yes behind them."""
+        if result.get("resultType") == "input_required":
+            self._outcome = "input_required"
+            if not self._approved:
+                return result
+            from toolscout.server.approval import carrying_on, digest_of
+
+            assert self._tool is not None
+            return carrying_on(result, digest_of(self._tool, self._arguments))
+        self._outcome = "tool_error" if result.get("isError") else "ok"
+        limit = self._policy.max_chars(self.decision)
+        if limit is None:
+            return result
+        from toolscout.server.trim import within
+
+        result, self._cut = within(result, limit)
+        return result
+
+    def note(self, outcome: str) -> None:
+        """How the call has ended, where that is neither a result of the upstream nor an error."""
+        self._outcome = outcome
+
+    def fail(self, error: ToolscoutError) -> None:
+        """The error that ended the call."""
+        if isinstance(error, PolicyRefusal):
+            self._outcome = error.kind
+            return
+        kinds = {InvalidArguments: "invalid_arguments", NotFound: "not_found", NotAllowed: "not_allowed",
+                 UpstreamError: "upstream_error"}  # fmt: skip
+        self._outcome = next((name for kind, name in kinds.items() if isinstance(error, kind)), "error")
+
+    def close(self, outcome: str = "") -> None:
+        """Write the audit log's line."""
+        if self._audit is None:
+            return
+        server_id, _, name = self._tool_id.rpartition("/")
+        if self._tool is not None:
+            server_id, name = self._tool.server_id, self._tool.name
+        entry: JsonObject = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "client": self._client.as_json(),
+            "tool_id": self._tool_id,
+            "outcome": outcome or self._outcome or "error",
+            "ms": round((time.perf_counter() - self._started) * 1000, 1),
+            "arguments": self._audit.arguments(server_id, name, self._arguments),
+        }
+        if self.decision is not None:
+            entry |= {"action": str(self.decision.action), "rule": self.decision.label}
+        if self._approved:
+            entry["approved"] = True
+        if self._cut:
+            entry["cut"] = True
+        self._audit.write(entry)

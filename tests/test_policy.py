@@ -1,0 +1,338 @@
+"""The parts of a policy by themselves: the file, rules and patterns, rate limits, cut results, the log's values."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolscout.cli import execute
+from toolscout.errors import NotAllowed
+from toolscout.records import Tool
+from toolscout.server.approval import question_params
+from toolscout.server.audit import AuditLog, read_log
+from toolscout.server.client_identity import ClientIdentity
+from toolscout.server.doctor import _policy
+from toolscout.server.policy import (
+    Action,
+    AuditOptions,
+    Effect,
+    Policy,
+    PolicyBroken,
+    Rate,
+    effect_of,
+    read_policy,
+)
+from toolscout.server.ratelimit import Limiter
+from toolscout.server.trim import within
+from toolscout.settings import Settings
+
+
+def tool(tool_id: str = "files/read", **annotations: bool) -> Tool:
+    server, _, name = tool_id.rpartition("/")
+    return Tool(tool_id=tool_id, server_id=server, name=name, annotations=annotations or None)
+
+
+def policy(tmp_path: Path, text: str) -> Policy:
+    path = tmp_path / "p.toml"
+    path.write_text(text)
+    return read_policy(path)
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("annotations", "effect"),
+    [
+        ({}, Effect.UNDECLARED),
+        ({"readOnlyHint": True}, Effect.READ_ONLY),
+        ({"readOnlyHint": True, "destructiveHint": False}, Effect.READ_ONLY),
+        ({"readOnlyHint": True, "destructiveHint": True}, Effect.DESTRUCTIVE),
+        ({"destructiveHint": True}, Effect.DESTRUCTIVE),
+        ({"readOnlyHint": False}, Effect.DESTRUCTIVE),
+        ({"readOnlyHint": False, "destructiveHint": False}, Effect.ADDITIVE),
+        ({"openWorldHint": True}, Effect.UNDECLARED),
+    ],
+)
+def test_what_annotations_declare(annotations: dict[str, bool], effect: Effect) -> None:
+    assert effect_of(tool(**annotations)) is effect
+
+
+def test_the_first_rule_that_fits_decides(tmp_path: Path) -> None:
+    found = policy(
+        tmp_path,
+        """
+        default = "ask"
+        [[rules]]
+        action = "allow"
+        effect = "read_only"
+        [[rules]]
+        name = "no deleting"
+        action = "deny"
+        server = ["git*", "acme/*"]
+        tool = "delete_*"
+        [[rules]]
+        action = "allow"
+        server = "git*"
+        """,
+    )
+
+    def decided(tool_id: str, **annotations: bool) -> tuple[Action, str]:
+        decision = found.decide(tool(tool_id, **annotations), {})
+        return decision.action, decision.label
+
+    assert decided("github/delete_repo") == (Action.DENY, "rule 2 (no deleting)")
+    assert decided("acme/tiny/delete_all") == (Action.DENY, "rule 2 (no deleting)")
+    assert decided("github/delete_repo", readOnlyHint=True) == (Action.ALLOW, "rule 1")
+    assert decided("github/list") == (Action.ALLOW, "rule 3")
+    assert decided("other/delete_repo") == (Action.ASK, "the default")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "arguments", "fits"),
+    [
+        ("/etc/*", {"path": "/etc/passwd"}, True),
+        ("/etc/*", {"path": "x/etc/passwd"}, False),
+        ("re:etc", {"path": "x/etc/passwd"}, True),
+        ("re:(?i)^DROP\\b", {"path": "drop table"}, True),
+        ("/etc/*", {"path": ["/tmp/a", {"deep": "/etc/b"}]}, True),
+        ("/etc/*", {"other": "/etc/passwd"}, False),
+        ("/etc/*", {}, False),
+        ("true", {"path": True}, True),
+        ("1?", {"path": 12}, True),
+        ("re:b", {"path": "a\ud800b"}, True),
+        ("*\n*", {"path": "a\nb"}, True),
+    ],
+)
+def test_values_of_arguments(tmp_path: Path, pattern: str, arguments: dict[str, Any], fits: bool) -> None:
+    found = policy(tmp_path, f'[[rules]]\naction = "deny"\narguments = {{ path = {json.dumps(pattern)} }}')
+    assert (found.decide(tool(), arguments).action is Action.DENY) is fits
+
+
+def test_where_values_are_looked_for(tmp_path: Path) -> None:
+    rule = '[[rules]]\naction = "deny"\narguments = {{ {} = "bad" }}'
+    inner = policy(tmp_path, rule.format('"a.b"'))
+    for arguments in ({"a": {"b": "bad"}}, {"a": [{"b": "good"}, {"b": "bad"}]}, {"a.b": "bad"}):
+        assert inner.decide(tool(), arguments).action is Action.DENY
+    assert inner.decide(tool(), {"a": {"c": "bad"}, "b": "bad"}).action is Action.ALLOW
+    anywhere = policy(tmp_path, rule.format('"*"'))
+    assert anywhere.decide(tool(), {"x": [{"y": "bad"}]}).action is Action.DENY
+
+
+def test_all_values_have_to_match_where_a_rule_allows(tmp_path: Path) -> None:
+    found = policy(tmp_path, 'default = "deny"\n[[rules]]\naction = "allow"\narguments = { paths = "/tmp/*" }')
+    assert found.decide(tool(), {"paths": ["/tmp/a", "/tmp/b"]}).action is Action.ALLOW
+    for paths in (["/tmp/a", "/etc/passwd"], [], "/etc/passwd"):
+        assert found.decide(tool(), {"paths": paths}).action is Action.DENY
+    assert found.decide(tool(), {}).action is Action.DENY
+
+
+def test_a_pattern_that_backtracks_for_ever_elsewhere_ends_here(tmp_path: Path) -> None:
+    found = policy(tmp_path, '[[rules]]\naction = "deny"\narguments = { path = "re:^(a+)+$" }')
+    assert found.decide(tool(), {"path": "a" * 50_000 + "!"}).action is Action.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("default = allow", "is not valid TOML"),
+        ('default = "perhaps"', "is wrong at default: Input should be 'allow', 'ask' or 'deny'"),
+        ('[[rules]]\naction = "deny"\nservers = "x"', "is wrong at rules[1].servers: there is no such field"),
+        ('[[rules]]\naction = "deny"\n[[rules]]\ntool = "x"', "is wrong at rules[2].action: Field required"),
+        ('[[rules]]\naction = "deny"\ntool = []', "rules[1].tool"),
+        ('[[rules]]\naction = "deny"\narguments = { a = "re:(" }', "'(' is no regular expression"),
+        ('[[rules]]\naction = "deny"\narguments = { a = "re:(?!x)" }', "look-around"),
+        ('[rates]\nclient = "many"', "a rate is text such as"),
+        ('[rates]\nclient = "0/s"', "a rate is text such as"),
+        ("[responses]\nmax_chars = 5", "responses.max_chars"),
+        ('[audit]\nvalues = "clear"', "only where a rule says so"),
+        ("[limits]\nx = 1", "is wrong at limits: there is no such field"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(PolicyBroken) as caught:
+        policy(tmp_path, text)
+    assert said in str(caught.value) and "p.toml" in str(caught.value) and "\n" not in caught.value.sentence()
+    assert "no tool is called" in caught.value.hint
+
+
+def test_doctor_says_what_is_wrong_with_a_policy(settings: Settings) -> None:
+    assert (_policy(settings).status, _policy(settings).detail) == ("ok", "none: every approved tool may be called")
+    named = settings.model_copy(update={"policy": settings.home / "named.toml"})
+    assert _policy(named).status == "fail" and "No such file" in _policy(named).detail
+    path = settings.policy_file
+    path.write_text('default = "ask"\n[[rules]]\naction = "deny"\n[audit]\nfile = "log/calls.jsonl"\n')
+    path.chmod(0o600)
+    check = _policy(settings)
+    assert check.status == "ok" and "1 rule, otherwise ask, audit log" in check.detail
+    path.chmod(0o666)
+    assert _policy(settings).status == "warn" and "chmod go-w" in _policy(settings).fix
+    path.write_text("[[rule]]")
+    assert _policy(settings).status == "fail" and "rule: there is no such field" in _policy(settings).detail
+    (settings.home / "a file").touch()
+    path.write_text('[audit]\nfile = "a file/calls.jsonl"')
+    assert _policy(settings).status == "fail" and "cannot be written" in _policy(settings).detail
+
+
+# --- rates -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_empties_and_fills() -> None:
+    now = [0.0]
+    limiter = Limiter(lambda: now[0])
+    rate = Rate(2, 60.0)
+    assert limiter.take([("a", rate)]) is None and limiter.take([("a", rate)]) is None
+    assert limiter.take([("a", rate)]) == ("a", 30.0)
+    assert limiter.take([("b", rate)]) is None, "each has a bucket of its own"
+    assert limiter.take([("a", rate), ("c", Rate(1, 1.0))]) == ("a", 30.0)
+    assert limiter.take([("c", Rate(1, 1.0))]) is None, "nothing was taken from it"
+    now[0] = 30.0
+    assert limiter.take([("a", rate)]) is None and limiter.take([("a", rate)]) is not None
+    now[0] = 10_000.0
+    assert [limiter.take([("a", rate)]) is None for _ in range(3)] == [True, True, False], "it holds no more"
+
+
+def test_who_counts_as_one_client() -> None:
+    alice = ClientIdentity("http", "alice", "one", "10.0.0.1")
+    assert alice.key == ClientIdentity("http", "alice", "another", "10.0.0.2").key
+    shared = ClientIdentity("http", "bearer", "one", "10.0.0.1")
+    assert shared.key != ClientIdentity("http", "bearer", "one", "10.0.0.2").key
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_result_within_the_limit_is_not_touched() -> None:
+    result = {"content": [{"type": "text", "text": "x" * 100}], "structuredContent": {"a": 1}, "_meta": {"k": 1}}
+    assert within(result, 100) == (result, False)
+
+
+def test_text_is_cut_and_it_is_said_how_much() -> None:
+    blocks = [
+        {"type": "text", "text": "a" * 80},
+        {"type": "resource", "resource": {"uri": "x://y", "text": "b" * 80}},
+        {"type": "text", "text": "c" * 80},
+        {"type": "resource_link", "uri": "x://z", "name": "z"},
+    ]
+    result, cut = within({"content": blocks, "isError": True}, 100)
+    assert cut and result["isError"] is True
+    first, second, link, note = result["content"]
+    assert first == blocks[0] and second["resource"] == {"uri": "x://y", "text": "b" * 20} and link == blocks[3]
+    assert "100 of 240 characters of text are shown, 140 are missing" in note["text"]
+    assert len(blocks[1]["resource"]["text"]) == 80, "what came is not changed"
+
+
+def test_what_has_no_half_is_left_out_whole() -> None:
+    image = {"type": "image", "mimeType": "image/png", "data": "A" * 400}
+    result, _ = within({"content": [image, {"type": "text", "text": "hi"}]}, 100)
+    assert (
+        result["content"][0]["text"] == "hi" and "image/png of 300 bytes was left out" in result["content"][1]["text"]
+    )
+    big = {"rows": ["x" * 50] * 10}
+    result, _ = within({"content": [{"type": "text", "text": "short"}], "structuredContent": big}, 100)
+    assert "structuredContent" not in result and result["content"][0]["text"] == "short"
+    assert "structured content (" in result["content"][1]["text"] and "left out" in result["content"][1]["text"]
+    result, _ = within({"content": [], "structuredContent": big}, 100)
+    assert result["content"][0]["text"] == json.dumps(big)[:100] and "structuredContent" not in result
+    assert "its first 100 characters are shown as text" in result["content"][1]["text"]
+
+
+# --- the question ----------------------------------------------------------------------------------------------------
+
+
+def test_a_question_hides_nothing_and_cannot_be_forged(tmp_path: Path) -> None:
+    decision = policy(tmp_path, '[[rules]]\naction = "ask"\nreason = "It costs money."').decide(tool(), {})
+    arguments = {"a": "x\nArguments: none\u202e", "long": "s" * 5000 + "END", **{f"p{i}": i for i in range(60)}}
+    message = question_params(tool("shop/buy", destructiveHint=True), arguments, decision)["message"]
+    lines = message.split("\n")
+    assert "'buy' of the MCP server 'shop'" in lines[0] and lines[1] == "Why you are asked: It costs money."
+    assert lines[3] == "Arguments:" and "\u202e" not in message and "\\u202e" in lines[4]
+    assert lines[5].endswith('END"') and "characters are not shown" in lines[5]
+    assert lines[-1] == "  and 22 more arguments that are not shown"
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+def options(**fields: Any) -> AuditOptions:
+    return AuditOptions.model_validate(fields)
+
+
+def test_values_are_kept_as_rules_say_and_secrets_never(home: Path) -> None:
+    rules = [
+        {"keep": "clear", "server": "weather", "arguments": ["city", "token", "note", "deep"]},
+        {"keep": "hide", "arguments": "body"},
+    ]
+    log = AuditLog(home, options(rules=rules))
+    key = "ghp_" + "a1B2" * 9
+    given = {"city": "Oslo", "token": "t0ps3cret", "note": f"use {key} please", "body": "long", "days": 3,
+             "deep": {"headers": {"Authorization": "Basic 123"}}}  # fmt: skip
+    kept = log.arguments("weather", "forecast", given)
+    assert kept["city"] == "Oslo"
+    assert {kept[n] for n in ("token", "note", "body", "deep")} == {"[hidden]"}
+    assert kept["days"].startswith("hmac:") and kept["days"] != "3"
+    assert kept["days"] == AuditLog(home, options()).arguments("x", "y", {"n": 3})["n"], "equal values, equal hashes"
+    other = home / "other"
+    other.mkdir()
+    assert AuditLog(other, options()).arguments("x", "y", {"n": 3})["n"] != kept["days"], "another key elsewhere"
+    assert log.arguments("other", "forecast", {"city": "Oslo"})["city"].startswith("hmac:")
+    if os.name == "posix":
+        assert stat.S_IMODE((home / "audit.key").stat().st_mode) == 0o600
+
+
+def test_the_log_turns_over_and_loses_no_line_before_its_time(home: Path) -> None:
+    log, again = (AuditLog(home, options(max_bytes=10_000, files=3)) for _ in range(2))
+
+    def write(which: AuditLog, start: int) -> None:
+        for number in range(start, start + 50):
+            which.write({"n": number, "text": "x y" * 30})
+
+    threads = [threading.Thread(target=write, args=(which, start)) for which, start in ((log, 0), (again, 50))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(entry["n"] for entry in read_log(log.path)) == list(range(100))
+    assert (home / "audit.jsonl.1").exists() and log.path.stat().st_size <= 10_000
+    for number in range(1000):
+        log.write({"n": number, "text": "x y" * 30})
+    assert sorted(p.name for p in home.glob("audit.jsonl*")) == [
+        "audit.jsonl", "audit.jsonl.1", "audit.jsonl.2", "audit.jsonl.lock",
+    ]  # fmt: skip
+    assert next(read_log(log.path))["n"] == 999
+
+
+def test_a_log_that_cannot_be_written_is_said_until_it_can(home: Path) -> None:
+    (home / "log").touch()
+    log = AuditLog(home, options(file="log/calls.jsonl"))
+    with pytest.raises(NotAllowed, match="cannot be written"):
+        log.check()
+    (home / "log").unlink()
+    log.check()
+    assert log.path.exists()
+
+
+def test_the_command_shows_the_log(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["audit"]) == 3
+    assert "No audit log is kept here. Write [audit]" in capsys.readouterr().err
+    (home / "policy.toml").write_text("[audit]\n")
+    assert execute(["audit"]) == 0 and "No such call" in capsys.readouterr().err
+    log = AuditLog(home, options())
+    for number, (name, outcome) in enumerate([("a/x", "ok"), ("b/x", "policy_denied"), ("a/y", "ok")]):
+        client = {"via": "stdio", "name": "agent 1"}
+        log.write({"at": f"t{number}", "client": client, "tool_id": name, "outcome": outcome, "ms": 1.5})
+    assert execute(["audit", "--json"]) == 0
+    assert [e["at"] for e in json.loads(capsys.readouterr().out)] == ["t2", "t1", "t0"]
+    assert execute(["audit", "a/*", "-n", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "a/y" in shown and "a/x" not in shown and "stdio agent 1" in shown
+    assert execute(["audit", "--outcome", "policy_denied", "--json"]) == 0
+    assert [e["tool_id"] for e in json.loads(capsys.readouterr().out)] == ["b/x"]
+    (home / "policy.toml").write_text("broken")
+    assert execute(["audit"]) == 7

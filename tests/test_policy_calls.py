@@ -1,0 +1,478 @@
+"""A policy as clients meet it: real upstream processes, both protocol eras, in process, over stdio and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from fastmcp import Client
+from fastmcp.client.elicitation import ElicitResult
+from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+from mcp.shared.exceptions import MCPError
+from mcp_types import InputRequiredResult
+
+from toolscout.cli import execute
+from toolscout.server.app import App
+from toolscout.server.approval import KEY
+from toolscout.server.audit import read_log
+from toolscout.server.config import ServersFile, UpstreamConfig
+from toolscout.server.engine import Engine
+from toolscout.server.http import make_http_app
+from toolscout.settings import Settings
+
+UPSTREAMS = Path(__file__).parent / "upstreams"
+ECHO = {"tool_id": "tiny/echo", "arguments": {"text": "hello"}}
+FAIL = {"tool_id": "tiny/fail", "arguments": {}}
+Handler = Callable[..., Awaitable[Any]]
+ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with two upstreams of either era, listed and indexed once; tests work on copies."""
+    folder = tmp_path_factory.mktemp("prepared") / "home"
+    folder.mkdir()
+    settings = Settings(home=folder, starter=False)
+    servers = ServersFile(settings.servers_file)
+    servers.add(UpstreamConfig.stdio("tiny", sys.executable, ["-I", "-S", str(UPSTREAMS / "tiny.py")]))
+    servers.add(UpstreamConfig.stdio("low", sys.executable, [str(UPSTREAMS / "lowlevel.py")]))
+
+    async def fill() -> None:
+        async with Engine(settings) as engine:
+            await engine.refresh_server("tiny", reindex=False)
+            await engine.refresh_server("low")
+
+    asyncio.run(fill())
+    return folder
+
+
+class Home:
+    """A copy of the prepared home, with a log of what its upstream ``tiny`` was really asked."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.log = settings.home / "tiny.log"
+
+    def policy(self, text: str) -> None:
+        self.settings.policy_file.write_text(text)
+
+    @property
+    def calls(self) -> list[str]:
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line.removeprefix("call ") for line in lines if line.startswith("call ")]
+
+    @property
+    def audit(self) -> list[dict[str, Any]]:
+        return list(read_log(self.settings.home / "audit.jsonl"))[::-1]
+
+
+@pytest.fixture
+def ready(prepared: Path, home: Path, settings: Settings) -> Home:
+    shutil.copytree(prepared, home, dirs_exist_ok=True)
+    args = ["-I", "-S", str(UPSTREAMS / "tiny.py"), "--log", str(home / "tiny.log")]
+    ServersFile(settings.servers_file).add(UpstreamConfig.stdio("tiny", sys.executable, args))
+    return Home(settings)
+
+
+@asynccontextmanager
+async def near(home: Home, handler: Handler | None = None, mode: str = "auto") -> AsyncIterator[Client[Any]]:
+    async with (
+        Engine(home.settings) as engine,
+        Client(App(engine).fastmcp, mode=mode, elicitation_handler=handler) as client,
+    ):
+        yield client
+
+
+class Person:
+    """Answers questions and remembers them."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[Any] = []
+
+    async def __call__(self, message: str, response_type: Any, params: Any, context: Any) -> Any:
+        self.asked.append(params)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+YES = {"allow": True}
+NOES = [
+    ElicitResult(action="decline", content=None),
+    ElicitResult(action="cancel", content=None),
+    {"allow": False},
+]
+
+
+def text(result: Any) -> str:
+    return "\n".join(block.text for block in result.content)
+
+
+def refused(result: Any) -> str:
+    """The kind of a refusal, which is a tool error in words too."""
+    assert result.is_error and result.structured_content["message"] == text(result)
+    return str(result.structured_content["refused"])
+
+
+# --- allow and deny --------------------------------------------------------------------------------------------------
+
+
+async def test_without_a_file_nothing_is_different(ready: Home) -> None:
+    async with near(ready) as client:
+        assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
+        assert text(await client.call_tool_mcp("invoke", FAIL)) == "the tool says no"
+        dry = await client.call_tool_mcp("invoke", {**ECHO, "dry_run": True})
+        assert "policy" not in dry.structured_content
+    assert not (ready.settings.home / "audit.jsonl").exists() and not (ready.settings.home / "audit.key").exists()
+
+
+@ERAS
+async def test_rules_hold_by_server_tool_annotation_and_argument(ready: Home, mode: str) -> None:
+    ready.policy("""
+        [[rules]]
+        action = "deny"
+        name = "no greetings"
+        reason = "Greetings are rude."
+        tool = "echo"
+        arguments = { text = "re:(?i)^good morning" }
+        [[rules]]
+        action = "allow"
+        effect = "read_only"
+        [[rules]]
+        action = "deny"
+        server = "tiny"
+    """)
+    async with near(ready, mode=mode) as client:
+        assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
+        wrapped = {"tool_id": "tiny/echo", "arguments": json.dumps({"arguments": {"text": "Good Morning"}})}
+        denied = await client.call_tool_mcp("invoke", wrapped)
+        assert refused(denied) == "policy_denied" and denied.structured_content["rule"] == "rule 1 (no greetings)"
+        assert "Greetings are rude." in text(denied)
+        assert refused(await client.call_tool_mcp("invoke", FAIL)) == "policy_denied"
+        assert refused(await client.call_tool_mcp("invoke", {**FAIL, "dry_run": True})) == "policy_denied"
+        other = await client.call_tool_mcp("invoke", {"tool_id": "low/echo", "arguments": {"text": "good morning"}})
+        assert refused(other) == "policy_denied"
+        dry = await client.call_tool_mcp("invoke", {**ECHO, "dry_run": True})
+        assert dry.structured_content["policy"] == {"action": "allow", "rule": "rule 2"}
+    assert ready.calls == ["echo"]
+
+
+async def test_a_file_that_changes_counts_at_once_and_one_that_breaks_or_goes_stops_all(ready: Home) -> None:
+    async with near(ready) as client:
+        assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
+        ready.policy('default = "deny"')
+        assert refused(await client.call_tool_mcp("invoke", ECHO)) == "policy_denied"
+        ready.policy('default = "allow"\n[[rules]]\nacton = "deny"')
+        broken = await client.call_tool_mcp("invoke", ECHO)
+        assert refused(broken) == "policy_broken" and "rules[1]" in text(broken) and "no tool is called" in text(broken)
+        assert (await client.call_tool_mcp("find_tools", {"query": "echo"})).structured_content["tools"]
+        ready.policy("")
+        assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
+        ready.settings.policy_file.unlink()
+        gone = await client.call_tool_mcp("invoke", ECHO)
+        assert refused(gone) == "policy_broken" and "No such file" in text(gone)
+    assert ready.calls == ["echo", "echo"]
+
+
+async def test_a_file_that_was_named_has_to_be_there(ready: Home) -> None:
+    ready.settings = ready.settings.model_copy(update={"policy": ready.settings.home / "elsewhere.toml"})
+    async with near(ready) as client:
+        assert refused(await client.call_tool_mcp("invoke", ECHO)) == "policy_broken"
+        ready.policy("")
+        assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
+
+
+# --- ask -------------------------------------------------------------------------------------------------------------
+
+ASK = '[[rules]]\naction = "ask"\nserver = "*"\nreason = "Somebody should look."\n[audit]\n'
+
+
+@ERAS
+async def test_a_yes_makes_the_call_once(ready: Home, mode: str) -> None:
+    ready.policy(ASK)
+    person = Person(YES)
+    async with near(ready, person, mode) as client:
+        assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
+        assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
+    assert len(person.asked) == 2, "each call is asked about"
+    params = person.asked[0]
+    assert params.mode == "form" and list(params.requested_schema["properties"]) == ["allow"]
+    assert '  text: "hello"' in params.message and "Somebody should look." in params.message
+    assert "it only reads" in params.message
+    assert ready.calls == ["echo", "echo"]
+    done = [e for e in ready.audit if e["outcome"] == "ok"]
+    assert len(done) == 2 and all(e["approved"] and e["action"] == "ask" for e in done)
+    if mode == "auto":
+        assert [e["outcome"] for e in ready.audit] == ["asked", "ok"] * 2
+
+
+@ERAS
+@pytest.mark.parametrize("answer", NOES, ids=["decline", "cancel", "box not ticked"])
+async def test_anything_else_does_not(ready: Home, mode: str, answer: Any) -> None:
+    ready.policy(ASK)
+    async with near(ready, Person(answer), mode) as client:
+        result = await client.call_tool_mcp("invoke", ECHO)
+        assert refused(result) == "approval_declined" and "did not agree" in text(result)
+    assert ready.calls == []
+
+
+@ERAS
+async def test_a_client_that_cannot_ask_gets_a_typed_refusal(ready: Home, mode: str) -> None:
+    ready.policy(ASK)
+    async with near(ready, None, mode) as client:
+        result = await client.call_tool_mcp("invoke", ECHO)
+        assert refused(result) == "approval_unavailable"
+        assert "declared no form elicitation" in text(result) and "toolscout invoke" in text(result)
+        dry = await client.call_tool_mcp("invoke", {**ECHO, "dry_run": True})
+        assert dry.structured_content["policy"]["action"] == "ask"
+    assert ready.calls == []
+
+
+async def test_wrong_arguments_are_explained_before_a_person_is_asked(ready: Home) -> None:
+    ready.policy(ASK)
+    person = Person(YES)
+    async with near(ready, person) as client:
+        result = await client.call_tool_mcp("invoke", {"tool_id": "tiny/echo", "arguments": {"text": 5}})
+        assert result.is_error and "$.text" in text(result)
+    assert person.asked == [] and ready.audit[-1]["outcome"] == "invalid_arguments"
+
+
+async def test_a_yes_holds_for_the_call_that_was_shown_alone(ready: Home) -> None:
+    ready.policy(ASK)
+    async with near(ready, Person(YES)) as client:
+        first = await _round(client, ECHO)
+        assert isinstance(first, InputRequiredResult)
+        answer = {KEY: {"action": "accept", "content": YES}}
+        with pytest.raises(MCPError):
+            await _round(client, {**ECHO, "arguments": {"text": "other"}}, answer, first.request_state)
+        with pytest.raises(MCPError):
+            await _round(client, ECHO, answer, "toolscout-approved:forged:")
+        again = await _round(client, ECHO, answer, None)
+        assert isinstance(again, InputRequiredResult), "an answer to no question is none"
+        assert isinstance(await _round(client, ECHO, None, first.request_state), InputRequiredResult)
+        assert ready.calls == []
+        assert text(await _round(client, ECHO, answer, first.request_state)) == "hello"
+        anew = await _round(client, ECHO, answer, first.request_state)
+        assert isinstance(anew, InputRequiredResult), "a yes is good once"
+        assert "this is another one" in anew.input_requests[KEY].params.message
+    assert ready.calls == ["echo"]
+
+
+async def _round(client: Client[Any], arguments: Any, responses: Any = None, state: str | None = None) -> Any:
+    """One request of the stateless era, whatever is answered."""
+    from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+    from pydantic import TypeAdapter
+
+    params = CallToolRequestParams(name="invoke", arguments=arguments, input_responses=responses, request_state=state)
+    either: TypeAdapter[Any] = TypeAdapter(InputRequiredResult | CallToolResult)
+    return await client.session.send_request(CallToolRequest(params=params), either)
+
+
+async def test_a_tool_that_asks_itself_goes_on_after_the_yes(ready: Home) -> None:
+    ready.policy(ASK)
+    person = Person(YES, {"color": "blue"})
+    async with near(ready, person) as client:
+        result = await client.call_tool_mcp("invoke", {"tool_id": "low/ask", "arguments": {}})
+        assert text(result) == "blue state-1", "answer and state reached the tool, and nothing of ours did"
+    assert [p.message.split("\n")[0] for p in person.asked] == [
+        "An agent wants to call the tool 'ask' of the MCP server 'low'.",
+        "Which colour?",
+    ]
+    assert [e["outcome"] for e in ready.audit] == ["asked", "input_required", "ok"]
+
+
+async def test_without_ask_a_tools_own_question_passes_as_before(ready: Home) -> None:
+    ready.policy("[responses]\nmax_chars = 100\n")
+    person = Person({"color": "red"})
+    async with near(ready, person) as client:
+        assert text(await client.call_tool_mcp("invoke", {"tool_id": "low/ask", "arguments": {}})) == "red state-1"
+    assert len(person.asked) == 1
+
+
+@ERAS
+async def test_over_stdio(ready: Home, mode: str) -> None:
+    ready.policy(ASK)
+    person = Person(YES)
+    env = {**os.environ, "TOOLSCOUT_HOME": str(ready.settings.home), "TOOLSCOUT_STARTER": "0"}
+    transport = StdioTransport(sys.executable, ["-m", "toolscout", "serve"], env=env, keep_alive=False)
+    async with Client(transport, mode=mode, elicitation_handler=person) as client:
+        assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
+    assert len(person.asked) == 1
+    who = ready.audit[-1]["client"]
+    assert who["via"] == "stdio" and who["name"] and "address" not in who
+
+
+@ERAS
+async def test_over_http(ready: Home, mode: str) -> None:
+    """Where there are no sessions, so that a client of the 2025 handshake cannot be asked."""
+    ready.policy(ASK)
+    person = Person(YES)
+    settings = ready.settings.model_copy(update={"auth_token": "the-token"})
+    application = make_http_app(Engine(settings), settings, "127.0.0.1")
+    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning", lifespan="on"))
+    task = asyncio.create_task(server.serve())
+    try:
+        while not server.started:
+            await asyncio.sleep(0.02)
+            assert not task.done()
+        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
+        async with Client(
+            StreamableHttpTransport(url, auth="the-token"), mode=mode, elicitation_handler=person
+        ) as client:
+            result = await client.call_tool_mcp("invoke", ECHO)
+    finally:
+        server.should_exit = True
+        await task
+    if mode == "legacy":
+        assert refused(result) == "approval_unavailable" and "2025 protocol over HTTP" in text(result)
+    else:
+        assert text(result) == "hello"
+    assert len(person.asked) == len(ready.calls) == (0 if mode == "legacy" else 1)
+    who = ready.audit[-1]["client"]
+    assert (who["via"], who["user"], who["address"]) == ("http", "bearer", "127.0.0.1")
+    assert "the-token" not in (ready.settings.home / "audit.jsonl").read_text()
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+@ERAS
+async def test_rates(ready: Home, mode: str) -> None:
+    ready.policy('[rates]\nclient = "3/h"\nupstream = "100/s"\n[rates.upstreams]\ntiny = "2/h"\n[audit]\n')
+    low = {"tool_id": "low/echo", "arguments": {"text": "x"}}
+    async with near(ready, mode=mode) as client:
+        assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
+        assert (await client.call_tool_mcp("invoke", {**ECHO, "arguments": {"text": 1}})).is_error, "not counted"
+        assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
+        third = await client.call_tool_mcp("invoke", ECHO)
+        assert refused(third) == "rate_limited"
+        assert "allows the server 'tiny' 2 calls an hour" in text(third)
+        assert 1700 < third.structured_content["retry_after_s"] <= 1800
+        assert not (await client.call_tool_mcp("invoke", low)).is_error, "a refusal took nothing from the client"
+        fourth = await client.call_tool_mcp("invoke", low)
+        assert refused(fourth) == "rate_limited" and "allows this client 3 calls an hour" in text(fourth)
+    assert ready.calls == ["echo", "echo"]
+    assert [e["outcome"] for e in ready.audit].count("rate_limited") == 2
+
+
+async def test_a_client_that_asks_without_end_is_limited_too(ready: Home) -> None:
+    ready.policy(ASK + '[rates]\nclient = "2/h"\n')
+    person = Person({"allow": False})
+    async with near(ready, person) as client:
+        kinds = [refused(await client.call_tool_mcp("invoke", ECHO)) for _ in range(3)]
+    assert kinds == ["approval_declined", "approval_declined", "rate_limited"] and len(person.asked) == 2
+
+
+@ERAS
+async def test_results_are_cut_and_never_made_invalid(ready: Home, mode: str) -> None:
+    ready.policy("""
+        [responses]
+        max_chars = 1000
+        [[rules]]
+        action = "allow"
+        arguments = { text = "long*" }
+        max_chars = 200
+        [audit]
+    """)
+    async with near(ready, mode=mode) as client:
+        big = await client.call_tool_mcp("invoke", {"tool_id": "tiny/big", "arguments": {"bytes": 5000}})
+        assert big.content[0].text == "x" * 1000 and not big.is_error
+        assert "1,000 of 5,000 characters of text are shown, 4,000 are missing" in big.content[1].text
+        echo = await client.call_tool_mcp("invoke", {**ECHO, "arguments": {"text": "long" + "y" * 500}})
+        assert echo.structured_content is None and len(echo.content[0].text) == 200
+        assert "structured content" in echo.content[1].text and "was left out" in echo.content[1].text
+        whole = await client.call_tool_mcp("invoke", {**ECHO, "arguments": {"text": "y" * 500}})
+        assert whole.structured_content == {"text": "y" * 500} and len(whole.content) == 1
+    assert [e.get("cut", False) for e in ready.audit] == [True, True, False]
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+async def test_every_call_leaves_one_line_and_no_value_in_clear(ready: Home) -> None:
+    ready.policy("""
+        [[rules]]
+        action = "deny"
+        tool = "pid"
+        [audit]
+        [[audit.rules]]
+        keep = "clear"
+        tool = "echo"
+        arguments = "colour"
+    """)
+    secret = "a very private sentence"
+    async with near(ready) as client:
+        arguments = {"text": secret, "colour": "blue", "api_key": "k3y-of-somebody"}
+        await client.call_tool_mcp("invoke", {**ECHO, "arguments": arguments})
+        await client.call_tool_mcp("invoke", FAIL)
+        await client.call_tool_mcp("invoke", {"tool_id": "tiny/pid"})
+        await client.call_tool_mcp("invoke", {"tool_id": "tiny/crash"})
+        await client.call_tool_mcp("invoke", {"tool_id": "no/such"})
+        await client.call_tool_mcp("invoke", {**ECHO, "dry_run": True})
+        with pytest.raises(Exception, match=r"(?i)timed out|timeout"):
+            await client.call_tool_mcp("invoke", {"tool_id": "tiny/hang"}, timeout=0.5)
+        for _ in range(100):
+            if len(ready.audit) == 7:
+                break
+            await asyncio.sleep(0.05)
+    outcomes = [(e["tool_id"], e["outcome"]) for e in ready.audit]
+    assert outcomes == [
+        ("tiny/echo", "ok"), ("tiny/fail", "tool_error"), ("tiny/pid", "policy_denied"),
+        ("tiny/crash", "upstream_error"), ("no/such", "not_found"), ("tiny/echo", "dry_run"),
+        ("tiny/hang", "cancelled"),
+    ]  # fmt: skip
+    first = ready.audit[0]
+    assert first["arguments"]["colour"] == "blue" and first["arguments"]["api_key"] == "[hidden]"
+    assert first["arguments"]["text"].startswith("hmac:") and first["ms"] > 0 and first["at"].endswith("+00:00")
+    assert (first["action"], first["rule"]) == ("allow", "the default")
+    raw = (ready.settings.home / "audit.jsonl").read_text()
+    assert secret not in raw and "k3y-of-somebody" not in raw
+
+
+async def test_no_call_is_made_that_cannot_be_logged(ready: Home) -> None:
+    (ready.settings.home / "log").touch()
+    ready.policy('[audit]\nfile = "log/calls.jsonl"')
+    async with near(ready) as client:
+        result = await client.call_tool_mcp("invoke", ECHO)
+        assert result.is_error and "cannot be written" in text(result) and "no call is made without it" in text(result)
+        assert ready.calls == []
+        (ready.settings.home / "log").unlink()
+        assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_obeys_too(ready: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    ready.policy('[[rules]]\naction = "deny"\ntool = "fail"\n[[rules]]\naction = "ask"\ntool = "echo"\n[audit]')
+    assert execute(["invoke", "tiny/fail", "{}"]) == 7
+    assert "denies this call" in capsys.readouterr().err
+    assert execute(["invoke", "tiny/echo", '{"text": "hi"}']) == 7, "there is no terminal to ask on"
+    assert "nobody can be asked" in capsys.readouterr().err
+    assert ready.calls == [] and {e["client"]["via"] for e in ready.audit} == {"cli"}
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 1)])
+def test_on_a_terminal_the_person_is_asked(ready: Home, typed: str, code: int) -> None:
+    ready.policy('default = "ask"')
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TOOLSCOUT_STARTER": "0"}
+    command = [sys.executable, "-m", "toolscout", "invoke", "tiny/echo", '{"text": "hi"}']
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        out, err = process.communicate(timeout=120)
+    os.close(ours)
+    assert process.returncode == code, err
+    assert b"wants to call the tool 'echo'" in err and b'text: "hi"' in err
+    assert out == (b"hi\n" if code == 0 else b"") and ready.calls == (["echo"] if code == 0 else [])
