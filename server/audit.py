@@ -42,6 +42,7 @@ class AuditLog:
         self._home = home
         self._key: bytes | None = None
         self._trouble = "it was not tried yet"
+        self._owed = b""
 
     def check(self) -> None:
         """Make sure that the log can be written, where the last try failed. Raises NotAllowed if it cannot."""
@@ -56,7 +57,11 @@ class AuditLog:
 
     def write(self, entry: JsonObject | None) -> None:
         """Append an entry; with None only try. A failure is remembered for `check` and said in the log."""
-        line = b"" if entry is None else json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        line = (
+            self._owed
+            if entry is None
+            else self._owed + json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
@@ -64,9 +69,10 @@ class AuditLog:
                 handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
                 with os.fdopen(handle, "ab") as file:
                     file.write(line)
-            self._trouble = ""
+            self._trouble, self._owed = "", b""
         except (OSError, Timeout) as error:
             self._trouble = getattr(error, "strerror", None) or "another process holds its lock"
+            self._owed = line
             logger.error("The audit log %s cannot be written: %s.", self.path, self._trouble)
 
     def _turn_over(self, more: int) -> None:

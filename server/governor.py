@@ -86,16 +86,20 @@ class Governor:
         from toolscout.server.policy import PolicyBroken, read_policy
         from toolscout.server.ratelimit import Limiter
 
+        self._policy, self._error = (
+            None,
+            PolicyRefusal("policy_broken", f"The policy file {self._path} cannot be used."),
+        )
         self._stamp = stamp
         self._limiter = self._limiter or Limiter()
         self._spent = self._spent or Spent()
         try:
-            self._policy, self._error = read_policy(self._path), None
+            policy = read_policy(self._path)
         except PolicyBroken as error:
             logger.error("%s", error.sentence())
             self._policy, self._error = None, PolicyRefusal("policy_broken", str(error), error.hint)
             return
-        options = self._policy.audit
+        options = policy.audit
         if options is None:
             self._audit = None
         elif self._audit is None or (log_file(self._settings.home, options), options) != (
@@ -103,6 +107,7 @@ class Governor:
             self._audit.options,
         ):
             self._audit = AuditLog(self._settings.home, options)
+        self._policy, self._error = policy, None
 
     def passage(self, tool_id: object, identity: Callable[[], ClientIdentity]) -> Passage | None:
         """One call's way through the policy; None where there is no policy. Raises PolicyRefusal as `current`."""

@@ -64,12 +64,12 @@ def value_texts(arguments: Mapping[str, Any], path: str) -> Iterator[str]:
     """
     if path == ANYWHERE:
         found: list[Any] = list(arguments.values())
-    elif path in arguments:
-        found = [arguments[path]]
     else:
         found = [arguments]
         for part in path.split("."):
             found = [inner[part] for inner in _objects(found) if part in inner]
+        if "." in path and path in arguments:
+            found.append(arguments[path])
     while found:
         value = found.pop()
         if isinstance(value, Mapping):
@@ -77,6 +77,8 @@ def value_texts(arguments: Mapping[str, Any], path: str) -> Iterator[str]:
         elif isinstance(value, list | tuple):
             found.extend(value)
         else:
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)  # 22.0 is 22 in JSON
             yield value if isinstance(value, str) else json.dumps(value, default=str)
 
 

@@ -64,6 +64,8 @@ class Box:
         Raises NotAllowed where the sandbox cannot be made as it was asked for.
         """
         words = self._arguments(marker)
+        if any("\0" in word for word in words):
+            raise NotAllowed(f"'{self.name}' has a NUL character in its environment or working folder.")
         given = os.memfd_create("toolscout-sandbox")
         said, tell = os.pipe()
         opened = None
@@ -94,6 +96,10 @@ class Box:
             line += ["--unshare-net"]
         line += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
         if os.geteuid() == 0:
+            if loaded := [name for name in self.env if name.startswith(("LD_", "GLIBC_", "GCONV_"))]:
+                raise NotAllowed(
+                    f"'{self.name}' sets {loaded[0]}, which root's own programs would obey.", "Run Toolscout as a user."
+                )
             # Root makes the sandbox, and gives itself up inside: see `_inner`.
             line += [word for cap in ("SETUID", "SETGID", "SETPCAP") for word in ("--cap-add", f"CAP_{cap}")]
         else:

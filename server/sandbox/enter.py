@@ -54,7 +54,8 @@ def _box(
     path = config.env.get("PATH", safe_environment().get("PATH"))
     if package is not None and installed is not None:
         program, args = installed.program, package.args
-        readable = [installed.folder, *runtime(program)]
+        # Not what its own files name as an interpreter: they are a stranger's.
+        readable = [installed.folder, *(python_runtime() if package.runner == "uvx" else [])]
         node = package.runner == "npx"
     else:
         found = find_program(config.command, cwd, path)
@@ -74,6 +75,14 @@ def _box(
     env["PATH"] = ":".join(dict.fromkeys([*_programs(readable, program), *PATH.split(":")]))
     readable += certificates(env)
     seen = tuple(dict.fromkeys(readable))
+    own, kept = home.resolve(), home.resolve() / "sandbox"
+    for real in (path.resolve() for path in seen):
+        if own.is_relative_to(real) or (real.is_relative_to(own) and not real.is_relative_to(kept)):
+            raise NotAllowed(f"'{config.name}' lies in {real}, which holds Toolscout's own files ({home}).")
+        if any(real.is_relative_to(folder.resolve()) for folder in policy.write):
+            raise NotAllowed(
+                f"'{config.name}' may write {real}, where its own code lies.", 'Name another folder under "write".'
+            )
     return Box(config.name, [str(program), *args], {**env, **config.env}, policy, cwd or WORKDIR, seen)
 
 

@@ -83,7 +83,7 @@ class Policy:
                 )
             for other in self.write:
                 # Else it could put a link there and have anything bound in its place at the next start.
-                if other != path and path.is_relative_to(other):
+                if other != path and (path.is_relative_to(other) or target.is_relative_to(real[other])):
                     raise NotAllowed(f"{what}, which lies in {other}, where it may write.", "Leave one of them out.")
 
     def as_json(self) -> dict[str, Any] | bool:

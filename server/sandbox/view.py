@@ -54,6 +54,8 @@ def _follow(path: Path, found: dict[Path, None], depth: int) -> None:
         if depth and path.is_symlink():
             _follow(_target(path), found, depth - 1)
         return
+    if not path.is_file():  # a name in pyvenv.cfg or after #! opens no folder by itself
+        return
     prefix = path.parent.parent
     whole = path.parent.name in ("bin", "Scripts") and not _private(prefix) and prefix.name != ".local"
     kept = prefix if whole else path
