@@ -289,7 +289,7 @@ def test_the_best_known_model_is_used_unless_one_is_named(
     assert store.resolve() is None, "the user's own is used only by name"
     store.add(str(better), name="qwen2.5-coder-0.5b")
     resolved = store.resolve()
-    assert resolved is not None and resolved.name == "qwen2.5-coder-0.5b"
+    assert resolved is not None and resolved.name == "toolscout-qwen2.5-coder-0.5b", "its adapter comes with Toolscout"
 
     def named(name: str) -> Any:
         return ModelStore(store.settings.model_copy(update={"model": name})).resolve()
