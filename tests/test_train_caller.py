@@ -287,3 +287,5 @@ def test_adapters_that_do_not_fit_are_refused(run: Path, base: Path, tmp_path: P
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(BadInput, match="gpt2"):
         write_gguf_adapter(run / "adapter", tmp_path, tmp_path / "x.gguf", {})
+    with pytest.raises(NotFound, match=r"no prompt\.json"):
+        served_as(tmp_path)

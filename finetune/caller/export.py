@@ -29,6 +29,9 @@ Floats = npt.NDArray[np.float32]
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """``model_type`` of a checkpoint, and the architecture's name in GGUF."""
 
+PROMPT = "prompt.json"
+"""Beside an adapter: style and budget of the prompts it was trained on."""
+
 _PREFIX = "base_model.model."
 
 
@@ -153,8 +156,19 @@ def write_merged(adapter: Path, base: Path, out: Path) -> Path:
     merged.config.use_cache = True
     merged.save_pretrained(str(out))
     tokenizer.save_pretrained(str(out))
-    shutil.copyfile(adapter / "prompt.json", out / "prompt.json")
+    shutil.copyfile(_asked(adapter), out / "prompt.json")
     return out
+
+
+def _asked(adapter: Path) -> Path:
+    """The file that says how the adapter's rows were rendered."""
+    path = adapter / PROMPT
+    if not path.is_file():
+        raise NotFound(
+            f"There is no {PROMPT} in {adapter}, which says how the model was trained to be asked.",
+            "Give the folder adapter/ of a run; a run that was stopped has one, too, a checkpoint has none.",
+        )
+    return path
 
 
 def served_as(
@@ -164,7 +178,7 @@ def served_as(
 
     ``title`` and ``rank`` are for an adapter that comes with Toolscout (:mod:`toolscout.server.adapters`).
     """
-    out: JsonObject = dict(json.loads((adapter / "prompt.json").read_text("utf-8")))
+    out: JsonObject = dict(json.loads(_asked(adapter).read_text("utf-8")))
     if base:
         out["base"] = base
     if base_gguf is not None:
