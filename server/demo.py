@@ -329,9 +329,10 @@ class _Demo:
         started = time.perf_counter()
         answer, text, failed = await _call(client, "find_tools", {"query": query})
         ids = [tool["tool_id"] for tool in answer.get("tools", ())]
-        good = not failed and ids[:1] == [expected]
-        first = answer["tools"][0] if ids else {}
-        shown = f"{ids[0]}({first.get('signature', '')})" if ids else _short(text)
+        good = not failed and expected in ids  # the agent reads all that it is offered
+        right: dict[str, Any] = next((tool for tool in answer.get("tools", ()) if tool["tool_id"] == expected), {})
+        rank = f", number {ids.index(expected) + 1} of {len(ids)}" if good and ids[0] != expected else ""
+        shown = f"{expected}({right.get('signature', '')}){rank}" if good else ", ".join(ids) or _short(text)
         self._done(f"{scene}:find_tools", good, started, ", ".join(ids), _short(shown))
 
     async def _suggest(self, client: Client[Any], task: str, expected: str, right: dict[str, Any]) -> None:

@@ -113,7 +113,9 @@ async def test_files_of_others_are_not_there(pools: Pools, folder: Path) -> None
     assert await ask(confined, "read", path=str(secret)) is None
     for path in ("/etc/shadow", "/etc/hostname", str(Path.home() / ".bashrc"), f"/proc/{os.getpid()}/environ"):
         assert await ask(confined, "read", path=path) is None, path
-    assert await ask(confined, "list", path="/tmp") == ["home", "work"], "a /tmp of its own"
+    listed = set(await ask(confined, "list", path="/tmp"))
+    tests_own = {p.parts[2] for p in (Path(sys.prefix), Path(__file__).resolve()) if p.parts[1] == "tmp"}
+    assert {"home", "work"} <= listed <= {"home", "work"} | tests_own, "a /tmp of its own"
     assert await ask(confined, "list", path="/tmp/home") == []
 
 
