@@ -113,14 +113,14 @@ class Spent:
     def __init__(self) -> None:
         self._nonces: OrderedDict[str, None] = OrderedDict()
 
-    def take(self, nonce: str) -> bool:
-        """Whether this is the first use. As many are remembered as could be answered before a seal expires."""
-        if nonce in self._nonces:
-            return False
+    def __contains__(self, nonce: str) -> bool:
+        return nonce in self._nonces
+
+    def add(self, nonce: str) -> None:
+        """Remember a use. As many are remembered as could be answered before a seal expires."""
         self._nonces[nonce] = None
         if len(self._nonces) > _MOST_SPENT:
             self._nonces.popitem(last=False)
-        return True
 
 
 def without_ours(relayed: Relayed) -> Relayed:

@@ -7,11 +7,13 @@ from the log alone. A log that cannot be written stops the calls (`AuditLog.chec
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,9 @@ logger = logging.getLogger(__name__)
 _LOCK_SECONDS = 2.0
 _HASH_CHARACTERS = 16
 _MOST_ARGUMENTS = 100
+_MOST_OWED = 1_000_000
+"""Bytes of entries that are kept for a log that cannot be written now; refused calls add to them."""
+
 _LONGEST_CLEAR = 1000
 _KEY_FILE = "audit.key"
 
@@ -66,13 +71,12 @@ class AuditLog:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
                 self._turn_over(len(line))
-                handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-                with os.fdopen(handle, "ab") as file:
-                    file.write(line)
+                _append(self.path, line)
             self._trouble, self._owed = "", b""
         except (OSError, Timeout) as error:
             self._trouble = getattr(error, "strerror", None) or "another process holds its lock"
-            self._owed = line
+            if len(line) <= _MOST_OWED:
+                self._owed = line
             logger.error("The audit log %s cannot be written: %s.", self.path, self._trouble)
 
     def _turn_over(self, more: int) -> None:
@@ -146,6 +150,44 @@ def read_log(path: Path) -> Iterator[JsonObject]:
         file = numbered(path, number)
 
 
+def _append(path: Path, data: bytes) -> None:
+    """Append all or nothing: half a line would spoil the next one, too. Raises OSError."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        size = os.fstat(handle).st_size
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle, size)
+            raise
+    finally:
+        os.close(handle)
+
+
+_PAIR = re.compile(r"""(?:(?<![\w.-])([\w.-]++)\\*+["']?\s*+[:=]|(?<![\w-])(--[\w-]++)\s)\s*+\\*+["']?[^\s"'\\]""")
+"""``name: value``, ``name=value``, ``"name": "value"`` (also within quoted JSON) and ``--name value`` in a text."""
+
+
+def _tells_secret(text: str) -> bool:
+    """Whether a text gives a secret itself, or with the name that it stands under."""
+    if secret_value(text) or any(secret_value(word) for word in text.split()):
+        return True
+    return any(secret_name(pair[1] or pair[2]) for pair in _PAIR.finditer(text))
+
+
+def _inside(text: str) -> Any:
+    """What a text says that is JSON; None for any other."""
+    if not text.lstrip()[:1] in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _is_secret(name: str, value: Any) -> bool:
     """Whether a value, or one inside of it, stands under the name of a secret or looks like one."""
     waiting: list[tuple[str, Any]] = [(name, value)]
@@ -157,6 +199,8 @@ def _is_secret(name: str, value: Any) -> bool:
             waiting.extend((str(k), v) for k, v in value.items())
         elif isinstance(value, list | tuple):
             waiting.extend((name, v) for v in value)
-        elif isinstance(value, str) and (secret_value(value) or any(secret_value(w) for w in value.split())):
-            return True
+        elif isinstance(value, str):
+            if _tells_secret(value):
+                return True
+            waiting.append((name, _inside(value)))
     return False

@@ -284,7 +284,7 @@ def _start_hint(config: UpstreamConfig) -> str:
 
 def _policy(settings: Settings) -> Check:
     """Whether the policy on calls can be used, and the log that it asks for be written."""
-    if settings.policy is None and not settings.policy_file.exists():
+    if settings.policy is None and not os.path.lexists(settings.policy_file):
         return Check("policy", "ok", "none: every approved tool may be called")
     from toolscout.server.audit import AuditLog
     from toolscout.server.policy import read_policy

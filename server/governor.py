@@ -1,6 +1,6 @@
 """Puts the policy between a call and its upstream: reads the file, decides, limits, asks, cuts, and keeps the log.
 
-Without a policy file `Governor.current` costs one look at the disk, and nothing else here is loaded. A file that has
+Without a policy file `Governor.current` costs a look or two at the disk, and nothing else here is loaded. A file that has
 changed counts from the next call on.
 """
 
@@ -33,7 +33,7 @@ _LONGEST_ID = 300
 
 class PolicyRefusal(NotAllowed):
     """A call that the policy does not let through. ``kind`` says why, for programs: ``policy_denied``,
-    ``approval_unavailable``, ``approval_declined``, ``rate_limited`` or ``policy_broken``."""
+    ``approval_unavailable``, ``approval_declined``, ``approval_outdated``, ``rate_limited`` or ``policy_broken``."""
 
     def __init__(self, kind: str, message: str, hint: str = "", **facts: Any) -> None:
         super().__init__(message, hint)
@@ -69,7 +69,8 @@ class Governor:
             found = self._path.stat()
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
         except FileNotFoundError:
-            if self._stamp is None and self._settings.policy is None:
+            # A link that leads nowhere is a policy that somebody wants: its disk is not mounted, or the like.
+            if self._stamp is None and self._settings.policy is None and not self._path.is_symlink():
                 return None
             stamp = (0, 0, 0)
         except OSError:
@@ -86,28 +87,31 @@ class Governor:
         from toolscout.server.policy import PolicyBroken, read_policy
         from toolscout.server.ratelimit import Limiter
 
+        # Until it is read: whatever goes wrong on the way, nothing is called.
         self._policy, self._error = (
             None,
-            PolicyRefusal("policy_broken", f"The policy file {self._path} cannot be used."),
+            PolicyRefusal("policy_broken", f"The policy file {self._path} cannot be read."),
         )
         self._stamp = stamp
         self._limiter = self._limiter or Limiter()
         self._spent = self._spent or Spent()
         try:
             policy = read_policy(self._path)
+            options = policy.audit
+            if options is None:
+                self._audit = None
+            elif self._audit is None or (log_file(self._settings.home, options), options) != (
+                self._audit.path,
+                self._audit.options,
+            ):
+                self._audit = AuditLog(self._settings.home, options)
         except PolicyBroken as error:
             logger.error("%s", error.sentence())
-            self._policy, self._error = None, PolicyRefusal("policy_broken", str(error), error.hint)
-            return
-        options = policy.audit
-        if options is None:
-            self._audit = None
-        elif self._audit is None or (log_file(self._settings.home, options), options) != (
-            self._audit.path,
-            self._audit.options,
-        ):
-            self._audit = AuditLog(self._settings.home, options)
-        self._policy, self._error = policy, None
+            self._error = PolicyRefusal("policy_broken", str(error), error.hint)
+        except Exception:
+            logger.exception("The policy file %s cannot be read.", self._path)
+        else:
+            self._policy, self._error = policy, None
 
     def passage(self, tool_id: object, identity: Callable[[], ClientIdentity]) -> Passage | None:
         """One call's way through the policy; None where there is no policy. Raises PolicyRefusal as `current`."""
@@ -115,7 +119,13 @@ class Governor:
         if policy is None:
             return None
         assert self._limiter is not None and self._spent is not None
-        return Passage(policy, self._limiter, self._spent, self._audit, tool_id, identity())
+        return Passage(policy, self._limiter, self._spent, self._audit, tool_id, identity(), self._again)
+
+    def _again(self) -> tuple[Policy, AuditLog | None]:
+        """Policy and audit log as they are now. Raises PolicyRefusal as `current`."""
+        policy = self.current()
+        assert policy is not None, "a policy that was read is never forgotten"
+        return policy, self._audit
 
 
 class Passage:
@@ -129,6 +139,7 @@ class Passage:
         audit: AuditLog | None,
         tool_id: object,
         client: ClientIdentity,
+        again: Callable[[], tuple[Policy, AuditLog | None]],
     ) -> None:
         self.decision: Decision | None = None
         self._policy = policy
@@ -137,6 +148,7 @@ class Passage:
         self._audit = audit
         self._tool_id = str(tool_id)[:_LONGEST_ID]
         self._client = client
+        self._again = again
         self._tool: Tool | None = None
         self._arguments: Mapping[str, Any] = {}
         self._outcome = ""
@@ -160,14 +172,21 @@ class Passage:
                 rule=decision.label,
             )
 
+    def decide_again(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
+        """As `decide`, by the policy of now: since the first time a person was asked, and that may take minutes."""
+        self._policy, self._audit = self._again()
+        self.decide(tool, arguments)
+
     def shown(self) -> JsonObject:
         """What a dry run says of the policy."""
         assert self.decision is not None
         self._outcome = "dry_run"
         return {"action": str(self.decision.action), "rule": self.decision.label}
 
-    async def admit(self, asking: Asking | None, relayed: Relayed) -> JsonObject | None:
+    async def admit(self, asking: Asking | None, relayed: Relayed, tool_now: Callable[[], Tool]) -> JsonObject | None:
         """Limit the rate and ask, where the policy wants it. None when the call may be made, else its result.
+
+        ``tool_now`` fetches the tool again after a question, or raises ToolscoutError where it may not be called now.
 
         Raises PolicyRefusal, and NotAllowed where the audit log cannot be written.
         """
@@ -176,12 +195,12 @@ class Passage:
         assert self.decision is not None
         if self._audit is not None:
             self._audit.check()
-        if self.decision.action is Action.ASK and (result := await self._ask(asking, relayed)) is not None:
-            return result
-        self._take(upstream=True)
+        if self.decision.action is Action.ASK:
+            return await self._ask(asking, relayed, tool_now)
+        self._take()
         return None
 
-    async def _ask(self, asking: Asking | None, relayed: Relayed) -> JsonObject | None:
+    async def _ask(self, asking: Asking | None, relayed: Relayed, tool_now: Callable[[], Tool]) -> JsonObject | None:
         from toolscout.server import approval
 
         assert self._tool is not None and self.decision is not None
@@ -190,14 +209,16 @@ class Passage:
         if standing is not None and standing.digest == digest:
             if standing.approved or standing.answer is not None:
                 self._answered(standing.approved or approval.is_yes(standing.answer))
-                if self._spent.take(standing.nonce):
+                if standing.nonce not in self._spent:
+                    self._take()  # first: a yes is not used up by a call that is not made
+                    self._spent.add(standing.nonce)
                     return None
-                self._approved, before = False, "The same call was approved before, and made; this is another one.\n"
+                self._approved, before = False, "The same call was approved before; this is another one.\n"
         elif standing is not None:
             before = "What would be called is not what you were shown before.\n"
         if asking is None:
             raise self._unavailable()
-        self._take(upstream=False)
+        self._take(question=True)
         params = approval.question_params(self._tool, self._arguments, self.decision, before)
         if asking.during is None:
             self._outcome = "asked"
@@ -207,7 +228,24 @@ class Passage:
         except CannotAsk:
             raise self._unavailable() from None
         self._answered(approval.is_yes(answer))
+        self._check_again(digest, tool_now)
+        self._take()
         return None
+
+    def _check_again(self, digest: str, tool_now: Callable[[], Tool]) -> None:
+        """Whether a yes still stands for what would be called: tool, its review and the policy may have changed."""
+        from toolscout.server import approval
+
+        tool = tool_now()
+        if approval.digest_of(tool, self._arguments) != digest:
+            raise PolicyRefusal(
+                "approval_outdated",
+                f"The tool '{tool.tool_id}' has changed while the user was asked about it, so it was not called.",
+                "Look at it again with find_tools, and call it again if it still fits: the user is asked anew.",
+            )
+        self.decide_again(tool, self._arguments)
+        if self._audit is not None:
+            self._audit.check()
 
     def _answered(self, yes: bool) -> None:
         assert self._tool is not None
@@ -232,13 +270,15 @@ class Passage:
             rule=self.decision.label,
         )
 
-    def _take(self, *, upstream: bool) -> None:
+    def _take(self, *, question: bool = False) -> None:
+        """Count a call, or a question about one: that counts for the client alone, but the call must have room, too."""
         assert self._tool is not None
         rates = self._policy.rates
-        wanted = [(f"client {self._client.key}", rates.client)] if rates.client is not None else []
-        if upstream and (rate := rates.of_upstream(self._tool.server_id)) is not None:
-            wanted.append((f"upstream {self._tool.server_id}", rate))
-        if not wanted or (empty := self._limiter.take(wanted)) is None:
+        client = [(f"client {self._client.key}", rates.client)] if rates.client is not None else []
+        upstream = rates.of_upstream(self._tool.server_id)
+        wanted = [*client, *([(f"upstream {self._tool.server_id}", upstream)] if upstream is not None else [])]
+        empty = (self._limiter.empty(wanted) or self._limiter.take(client)) if question else self._limiter.take(wanted)
+        if empty is None:
             return
         whose = "this client" if empty[0].startswith("client ") else f"the server '{self._tool.server_id}'"
         rate = dict(wanted)[empty[0]]

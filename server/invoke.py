@@ -160,8 +160,9 @@ class Invoker:
             relayed = without_answer(relayed)
             if passage is not None:
                 if offer is not None:
-                    passage.decide(tool, sent)  # the server itself may declare more of the tool than the catalogue did
-                if (result := await passage.admit(asking, relayed)) is not None:
+                    # The server itself may declare more of the tool than the catalogue did.
+                    passage.decide_again(tool, sent)
+                if (result := await passage.admit(asking, relayed, partial(self._still, tool_id))) is not None:
                     return result
                 relayed = passage.forward(relayed)
             return await self._call(tool, sent, timeout, relayed, passage)
@@ -220,6 +221,12 @@ class Invoker:
                 f"'{server_id}' is installed now, but it has no tool '{tool_id}': the catalogue was out of date.",
                 hint="Use find_tools to see what it has.",
             )
+        self._check_review(tool, self._server_of(tool.server_id))
+        return tool
+
+    def _still(self, tool_id: str) -> Tool:
+        """The tool as it is now. Raises ToolscoutError where it is gone, or may not be called any more."""
+        tool = self._tool(tool_id)
         self._check_review(tool, self._server_of(tool.server_id))
         return tool
 

@@ -56,11 +56,12 @@ def _regex_matcher(pattern: str) -> Matcher:
     return matches
 
 
-def value_texts(arguments: Mapping[str, Any], path: str) -> Iterator[str]:
+def value_texts(arguments: Mapping[str, Any], path: str, *, keys: bool = False) -> Iterator[str]:
     """The texts of all values under an argument: its own, and those inside of lists and objects.
 
     ``path`` is an argument's name, ``a.b`` for a field of an object (also of objects in a list), or ``*`` for all
-    arguments. Text is given as it is, other values as JSON (``true``, ``12``, ``null``).
+    arguments. Text is given as it is, other values as JSON (``true``, ``12``, ``null``). With ``keys`` also the keys of
+    objects in there: of a mapping from paths to texts they are what matters.
     """
     if path == ANYWHERE:
         found: list[Any] = list(arguments.values())
@@ -74,6 +75,8 @@ def value_texts(arguments: Mapping[str, Any], path: str) -> Iterator[str]:
         value = found.pop()
         if isinstance(value, Mapping):
             found.extend(value.values())
+            if keys:
+                yield from map(str, value)
         elif isinstance(value, list | tuple):
             found.extend(value)
         else:

@@ -124,7 +124,7 @@ class Rule(_Part):
         if effect not in self.effect or not self._server(tool.server_id) or not self._tool(tool.name):
             return False
         for path, matches in self._values:
-            texts = value_texts(arguments, path)
+            texts = value_texts(arguments, path, keys=self.action is not Action.ALLOW)
             if self.action is Action.ALLOW:
                 found = list(texts)
                 if not found or not all(map(matches, found)):
@@ -198,6 +198,15 @@ class AuditOptions(_Part):
     files: int = Field(default=5, ge=1, le=1000)
     values: Kept = Kept.HASH
     rules: list[AuditRule] = []
+
+    @field_validator("file")
+    @classmethod
+    def _leads_somewhere(cls, value: str) -> str:
+        try:
+            Path(value).expanduser()
+        except RuntimeError:
+            raise ValueError(f"the home folder in '{value}' is not known") from None
+        return value
 
     @field_validator("values")
     @classmethod

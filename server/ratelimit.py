@@ -21,17 +21,22 @@ class Limiter:
 
     def take(self, wanted: Sequence[tuple[str, Rate]]) -> tuple[str, float] | None:
         """Take one token from each bucket, or from none: then which is empty, and seconds until it has one again."""
+        if (empty := self.empty(wanted)) is not None:
+            return empty
         now = self._clock()
-        levels = [(name, rate, self._level(name, rate, now)) for name, rate in wanted]
-        empty = [(name, (1 - level) * rate.seconds / rate.calls) for name, rate, level in levels if level < 1]
-        if empty:
-            return max(empty, key=lambda found: found[1])
-        for name, _, level in levels:
-            self._buckets[name] = (level - 1, now)
+        for name, rate in wanted:
+            self._buckets[name] = (self._level(name, rate, now) - 1, now)
             self._buckets.move_to_end(name)
         while len(self._buckets) > _MOST_BUCKETS:
             self._buckets.popitem(last=False)
         return None
+
+    def empty(self, wanted: Sequence[tuple[str, Rate]]) -> tuple[str, float] | None:
+        """What `take` would say, and nothing is taken."""
+        now = self._clock()
+        levels = [(name, rate, self._level(name, rate, now)) for name, rate in wanted]
+        waits = [(name, (1 - level) * rate.seconds / rate.calls) for name, rate, level in levels if level < 1]
+        return max(waits, key=lambda found: found[1]) if waits else None
 
     def _level(self, name: str, rate: Rate, now: float) -> float:
         if (kept := self._buckets.get(name)) is None:

@@ -10,6 +10,10 @@ from typing import Any
 
 from toolscout.records import JsonObject
 
+_LARGE = ("text", "data", "blob")
+_CUT = ("text", "resource")
+"""Types of blocks whose text can be cut."""
+
 _ADVICE = "Ask for less: a filter, a page, a smaller range."
 
 
@@ -40,30 +44,35 @@ def _blocks(blocks: list[Any], limit: int) -> tuple[list[JsonObject], list[str]]
     kept: list[JsonObject] = []
     dropped: list[str] = []
     for block in blocks:
-        holder, field = _payload(block)
-        payload = holder.get(field) if field else None
-        if not field or not isinstance(payload, str):
-            kept.append(block)
-        elif field != "text":
-            if len(payload) <= left:
-                left -= len(payload)
-                kept.append(block)
-            else:
-                mime = holder.get("mimeType") or block.get("type", "block")
-                dropped.append(f"{mime} of {len(payload) * 3 // 4:,} bytes was left out")
-        else:
-            total += len(payload)
-            part = payload[:left]
-            left -= len(part)
+        holder = _holder(block)
+        size, text = _size(block), holder.get("text")
+        if block.get("type") in _CUT and isinstance(text, str) and len(text) == size:
+            part = text[:left]
+            total += size
             shown += len(part)
-            if part == payload:
+            left -= len(part)
+            if len(part) == size:
                 kept.append(block)
             elif part:
                 kept.append(_with(block, holder, part))
+        elif size <= left:
+            left -= size
+            kept.append(block)
+        else:
+            mime = holder.get("mimeType") or block.get("type", "block")
+            dropped.append(f"{mime} of {size * 3 // 4:,} bytes was left out")
     said = dropped
     if shown < total:
         said.insert(0, f"{shown:,} of {total:,} characters of text are shown, {total - shown:,} are missing")
     return kept, said
+
+
+def _size(block: JsonObject) -> int:
+    """Characters of all that can be large in a block, whatever its type should have: it all would be sent."""
+    found = (
+        holder.get(field) for holder in (block, block.get("resource")) if isinstance(holder, dict) for field in _LARGE
+    )
+    return sum(len(value) for value in found if isinstance(value, str))
 
 
 def _with(block: JsonObject, holder: JsonObject, text: str) -> JsonObject:
@@ -71,11 +80,7 @@ def _with(block: JsonObject, holder: JsonObject, text: str) -> JsonObject:
     return {**block, "text": text} if holder is block else {**block, "resource": {**holder, "text": text}}
 
 
-def _payload(block: JsonObject) -> tuple[JsonObject, str]:
-    """What in a content block is large: the object that holds it, and the field; no field for a mere link."""
+def _holder(block: JsonObject) -> JsonObject:
+    """The object in a content block that holds what is large: of an embedded resource that itself."""
     resource = block.get("resource")
-    for holder in (block, resource if isinstance(resource, dict) else {}):
-        for field in ("text", "data", "blob"):
-            if field in holder:
-                return holder, field
-    return block, ""
+    return resource if block.get("type") == "resource" and isinstance(resource, dict) else block

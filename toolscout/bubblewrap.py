@@ -6,6 +6,7 @@ Only pieces of its command line; what they add up to, and what a sandbox promise
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import subprocess
 import tempfile
@@ -32,6 +33,9 @@ ETC = (
 )
 """What is seen of ``/etc``."""
 
+PRIVATE = ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/pki/CA/private")
+"""What is not seen of that: the keys of this machine's own services."""
+
 
 def system_view() -> list[str]:
     """The system's programs, read-only, and those parts of ``/etc`` that hold nothing private."""
@@ -43,6 +47,10 @@ def system_view() -> list[str]:
             line += ["--ro-bind", str(path), str(path)]
     for name in ETC:
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for private in PRIVATE:
+        # Whoever runs this may be able to read keys there, as may what it starts.
+        if os.path.isdir(private) and not os.path.islink(private):
+            line += ["--perms", "0755", "--tmpfs", private, "--remount-ro", private]
     return line
 
 
@@ -79,11 +87,11 @@ _accounts_at: list[Path] = []
 
 def accounts(uid: int) -> dict[str, Path]:
     """Files of ``/etc`` with the sandbox's one user: Node's ``os.userInfo`` fails for a user without an entry."""
-    if not _accounts_at:
+    if not _accounts_at or not _accounts_at[0].is_dir():  # what cleans up /tmp may have taken it
         folder = Path(tempfile.mkdtemp(prefix="toolscout-accounts-"))
         folder.chmod(0o755)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        _accounts_at.append(folder)
+        _accounts_at[:] = [folder]
     texts = {
         "passwd": f"scout:x:{uid}:{uid}::{HOME}:/bin/sh\n",
         "group": f"scout:x:{uid}:\n",

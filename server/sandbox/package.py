@@ -231,9 +231,9 @@ async def _install_npm(package: Package, folder: Path, marker: str) -> Path:
     own = {**env, "npm_config_userconfig": str(config)} if config else env
     scripts_off = [*line, "--ignore-scripts", "--", *package.specs]
     await _run(package, folder, scripts_off, own, [Path(npm)], [config] if config else [], marker)
-    await _run(
-        package, folder, [npm, "rebuild", "--prefix", str(folder), "--loglevel=error"], env, [Path(npm)], [], marker
-    )
+    rebuild = [npm, "rebuild", "--prefix", str(folder), "--loglevel=error"]
+    bare = {name: value for name, value in env.items() if not _SECRET_URL.search(value)}
+    await _run(package, folder, rebuild, bare, [Path(npm)], [], marker)
     return _npm_program(package, folder)
 
 
@@ -274,7 +274,7 @@ async def _install_uv(package: Package, folder: Path, marker: str) -> Path:
     seen = [config] if config.is_file() else []
     if seen:
         env["UV_CONFIG_FILE"] = str(config)
-    given = [*env.values(), config.read_text("utf-8", "replace") if seen else ""]
+    given = [*env.values(), *package.options, config.read_text("utf-8", "replace") if seen else ""]
     if any(_SECRET_URL.search(text) for text in given):
         env["UV_NO_BUILD"] = "1"  # what builds a package is the package's own code, and would see the key
     line = [str(uv), "tool", "install", "--quiet", *package.options, "--", package.specs[0]]

@@ -146,7 +146,10 @@ async def _address(host: str, port: int, allowed: tuple[str, ...]) -> str:
 
     Raises Refused, or OSError for a name that does not exist.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except ValueError:  # an empty or endless label, a NUL: UnicodeError of the encoding that names have
+        raise OSError(f"{host[:80]!r} is no name of a host") from None
     addresses = [str(entry[4][0]) for entry in found]
     literal = _literal(host)
     for address in addresses:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from itertools import islice
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ def audit(
     from toolscout.server.policy import read_policy
 
     settings = load_settings()
-    known = settings.policy is not None or settings.policy_file.exists()
+    known = settings.policy is not None or os.path.lexists(settings.policy_file)
     options = read_policy(settings.policy_file).audit if known else None
     if options is None:
         raise NotFound("No audit log is kept here.", f"Write [audit] into {settings.policy_file} (docs/POLICY.md).")
