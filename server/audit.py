@@ -180,7 +180,7 @@ def _tells_secret(text: str) -> bool:
 
 def _inside(text: str) -> Any:
     """What a text says that is JSON; None for any other."""
-    if not text.lstrip()[:1] in ("{", "["):
+    if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
         return json.loads(text)

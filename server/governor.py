@@ -1,7 +1,7 @@
 """Puts the policy between a call and its upstream: reads the file, decides, limits, asks, cuts, and keeps the log.
 
-Without a policy file `Governor.current` costs a look or two at the disk, and nothing else here is loaded. A file that has
-changed counts from the next call on.
+Without a policy file `Governor.current` costs a look or two at the disk, and nothing else here is loaded. A file that
+has changed counts from the next call on.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from toolscout.server.approval import question_params
 from toolscout.server.audit import AuditLog, read_log
 from toolscout.server.client_identity import ClientIdentity
 from toolscout.server.doctor import _policy
+from toolscout.server.governor import Governor, PolicyRefusal
 from toolscout.server.policy import (
     Action,
     AuditOptions,
@@ -125,6 +128,38 @@ def test_where_values_are_looked_for(tmp_path: Path) -> None:
     assert anywhere.decide(tool(), {"x": [{"y": "bad"}]}).action is Action.DENY
 
 
+def test_an_argument_whose_name_has_the_dot_in_it_hides_no_field(tmp_path: Path) -> None:
+    real = {"options": {"path": "/etc/shadow"}}
+    denies = policy(tmp_path, '[[rules]]\naction = "deny"\narguments = { "options.path" = "/etc/*" }')
+    assert denies.decide(tool(), {**real, "options.path": "/tmp/decoy"}).action is Action.DENY
+    allows = policy(
+        tmp_path, 'default = "deny"\n[[rules]]\naction = "allow"\narguments = { "options.path" = "/tmp/*" }'
+    )
+    assert allows.decide(tool(), {**real, "options.path": "/tmp/decoy"}).action is Action.DENY
+    assert allows.decide(tool(), {"options": {"path": "/tmp/a"}}).action is Action.ALLOW
+
+
+def test_a_whole_number_is_one_however_it_is_written(tmp_path: Path) -> None:
+    found = policy(tmp_path, '[[rules]]\naction = "deny"\narguments = { port = "22" }')
+    for port in (22, 22.0, [80, 22.0]):
+        assert found.decide(tool(), {"port": port}).action is Action.DENY
+    assert found.decide(tool(), {"port": 22.5}).action is Action.ALLOW
+
+
+@pytest.mark.parametrize("action", ["deny", "ask"])
+def test_keys_of_objects_count_where_a_rule_denies_or_asks(tmp_path: Path, action: str) -> None:
+    for where in ('"*"', "files", '"a.files"'):
+        found = policy(tmp_path, f'[[rules]]\naction = "{action}"\narguments = {{ {where} = "re:/[.]ssh/" }}')
+        files = {"files": [{"/root/.ssh/authorized_keys": "x"}]}
+        assert found.decide(tool(), {"a": files} if "a." in where else files).action == action
+        assert found.decide(tool(), {"files": {"/tmp/a": "x"}}).action is Action.ALLOW
+
+
+def test_keys_of_objects_do_not_count_where_a_rule_allows(tmp_path: Path) -> None:
+    found = policy(tmp_path, 'default = "deny"\n[[rules]]\naction = "allow"\narguments = { where = "/tmp/*" }')
+    assert found.decide(tool(), {"where": {"path": "/tmp/a"}}).action is Action.ALLOW
+
+
 def test_all_values_have_to_match_where_a_rule_allows(tmp_path: Path) -> None:
     found = policy(tmp_path, 'default = "deny"\n[[rules]]\naction = "allow"\narguments = { paths = "/tmp/*" }')
     assert found.decide(tool(), {"paths": ["/tmp/a", "/tmp/b"]}).action is Action.ALLOW
@@ -152,6 +187,7 @@ def test_a_pattern_that_backtracks_for_ever_elsewhere_ends_here(tmp_path: Path) 
         ('[rates]\nclient = "0/s"', "a rate is text such as"),
         ("[responses]\nmax_chars = 5", "responses.max_chars"),
         ('[audit]\nvalues = "clear"', "only where a rule says so"),
+        ('[audit]\nfile = "~no-such-user/a.jsonl"', "is wrong at audit.file: the home folder in"),
         ("[limits]\nx = 1", "is wrong at limits: there is no such field"),
     ],
 )
@@ -160,6 +196,36 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> 
         policy(tmp_path, text)
     assert said in str(caught.value) and "p.toml" in str(caught.value) and "\n" not in caught.value.sentence()
     assert "no tool is called" in caught.value.hint
+
+
+def test_a_fault_while_reading_lets_no_call_through(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(path: Path) -> Policy:
+        raise MemoryError("of all things")
+
+    (home / "policy.toml").write_text("")
+    governor = Governor(Settings(home=home))
+    monkeypatch.setattr("toolscout.server.policy.read_policy", fault)
+    for _ in range(2):
+        with pytest.raises(PolicyRefusal) as caught:
+            governor.current()
+        assert caught.value.kind == "policy_broken"
+    monkeypatch.undo()
+    (home / "policy.toml").write_text('default = "deny"')
+    found = governor.current()
+    assert found is not None and found.default is Action.DENY
+
+
+def test_a_link_that_leads_nowhere_is_a_policy_that_cannot_be_used(home: Path, settings: Settings) -> None:
+    governor = Governor(settings)
+    assert governor.current() is None
+    settings.policy_file.symlink_to(home / "not mounted" / "policy.toml")
+    with pytest.raises(PolicyRefusal, match="No such file"):
+        governor.current()
+    assert _policy(settings).status == "fail" and "No such file" in _policy(settings).detail
+    assert execute(["audit"]) == 7
+    (home / "not mounted").mkdir()
+    (home / "not mounted" / "policy.toml").write_text("")
+    assert governor.current() is not None
 
 
 def test_doctor_says_what_is_wrong_with_a_policy(settings: Settings) -> None:
@@ -196,6 +262,13 @@ def test_a_bucket_empties_and_fills() -> None:
     assert limiter.take([("a", rate)]) is None and limiter.take([("a", rate)]) is not None
     now[0] = 10_000.0
     assert [limiter.take([("a", rate)]) is None for _ in range(3)] == [True, True, False], "it holds no more"
+
+
+def test_a_look_takes_nothing() -> None:
+    limiter = Limiter(lambda: 0.0)
+    wanted = [("a", Rate(1, 60.0))]
+    assert limiter.empty(wanted) is None and limiter.empty(wanted) is None
+    assert limiter.take(wanted) is None and limiter.empty(wanted) == limiter.take(wanted) == ("a", 60.0)
 
 
 def test_who_counts_as_one_client() -> None:
@@ -243,6 +316,22 @@ def test_what_has_no_half_is_left_out_whole() -> None:
     assert "its first 100 characters are shown as text" in result["content"][1]["text"]
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image", "mimeType": "image/png", "text": "", "data": "A" * 400},
+        {"type": "image", "mimeType": "image/png", "text": "A" * 60, "data": "A" * 60},
+        {"type": "resource", "resource": {"uri": "x://y", "text": "", "blob": "A" * 400}},
+        {"type": "resource", "resource": {"uri": "x://y", "text": "A" * 60, "blob": "A" * 60}},
+        {"type": "text", "text": "short", "data": "A" * 400},
+        {"type": "resource", "data": "A" * 400, "resource": {"uri": "x://y", "text": "short"}},
+    ],
+)
+def test_nothing_large_hides_behind_something_small(block: dict[str, Any]) -> None:
+    result, cut = within({"content": [block]}, 100)
+    assert cut and "AAA" not in json.dumps(result) and "was left out" in result["content"][-1]["text"]
+
+
 # --- the question ----------------------------------------------------------------------------------------------------
 
 
@@ -284,6 +373,78 @@ def test_values_are_kept_as_rules_say_and_secrets_never(home: Path) -> None:
     assert log.arguments("other", "forecast", {"city": "Oslo"})["city"].startswith("hmac:")
     if os.name == "posix":
         assert stat.S_IMODE((home / "audit.key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "password: hunter2",
+        "please use\nDB_PASSWORD = hunter2 for it",
+        "Authorization: Bearer abc.def",
+        "mysql --password hunter2 -e x",
+        "login --api-key=abc",
+        '{"password": "hunter2"}',
+        '{"pass\\u0077ord": "hunter2"}',
+        '[{"deep": {"api_key": ["abc"]}}]',
+        'echo "{\\"token\\": \\"abc\\"}"',
+        {"body": '{"client_secret": "x"}'},
+        "https://example.com/?token=abc",
+    ],
+)
+def test_secrets_inside_of_texts_are_hidden_even_where_a_rule_says_clear(home: Path, value: Any) -> None:
+    log = AuditLog(home, options(rules=[{"keep": "clear"}]))
+    assert log.arguments("s", "t", {"q": value})["q"] == "[hidden]"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["Oslo", "a token of love", '{"city": "Oslo"}', "at 12:30: lunch", "x=1", "{not json", "passwords are bad"],
+)
+def test_what_is_no_secret_stays_readable_where_a_rule_says_clear(home: Path, value: Any) -> None:
+    log = AuditLog(home, options(rules=[{"keep": "clear"}]))
+    assert log.arguments("s", "t", {"q": value})["q"] == value
+
+
+def test_long_texts_are_looked_through_in_one_go(home: Path) -> None:
+    log = AuditLog(home, options(rules=[{"keep": "clear"}]))
+    for text in ("a" * 300_000, "a." * 150_000, "--" * 150_000, "x " * 150_000, " " * 300_000, "\\" * 300_000):
+        assert log.arguments("s", "t", {"q": text})["q"] != "[hidden]"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_noticed_and_the_line_is_written_later(home: Path) -> None:
+    log = AuditLog(home, options())
+    log.path.symlink_to("/dev/full")
+    log.check()
+    log.write({"n": 1})
+    for number in (2, 3):
+        with pytest.raises(NotAllowed, match=r"cannot be written \(No space left"):
+            log.check()
+        log.write({"n": number})
+    log.path.unlink()
+    log.check()
+    assert [entry["n"] for entry in read_log(log.path)] == [3, 2, 1]
+
+
+def test_half_a_line_is_taken_back(home: Path) -> None:
+    """A disk that becomes full within a line, played by a limit on the size of files."""
+    script = f"""
+import resource, signal
+from pathlib import Path
+from toolscout.server.audit import AuditLog, read_log
+from toolscout.server.policy import AuditOptions
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+log = AuditLog(Path({str(home)!r}), AuditOptions())
+log.write({{"n": 1}})
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (log.path.stat().st_size + 5, hard))
+log.write({{"n": 2}})
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+log.write({{"n": 3}})
+print([entry["n"] for entry in read_log(log.path)])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[3, 2, 1]\n"
 
 
 def test_the_log_turns_over_and_loses_no_line_before_its_time(home: Path) -> None:

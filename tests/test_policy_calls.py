@@ -23,6 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import InputRequiredResult
 
 from toolscout.cli import execute
+from toolscout.records import Review
 from toolscout.server.app import App
 from toolscout.server.approval import KEY
 from toolscout.server.audit import read_log
@@ -276,6 +277,91 @@ async def _round(client: Client[Any], arguments: Any, responses: Any = None, sta
     params = CallToolRequestParams(name="invoke", arguments=arguments, input_responses=responses, request_state=state)
     either: TypeAdapter[Any] = TypeAdapter(InputRequiredResult | CallToolResult)
     return await client.session.send_request(CallToolRequest(params=params), either)
+
+
+@pytest.fixture
+async def late(ready: Home) -> AsyncIterator[tuple[Home, Engine, Path]]:
+    """An engine whose upstream ``tiny`` is a file of the test's own, so that it can change."""
+    program = ready.settings.home / "own_tiny.py"
+    shutil.copy(UPSTREAMS / "tiny.py", program)
+    args = ["-I", "-S", str(program), "--log", str(ready.log)]
+    ServersFile(ready.settings.servers_file).add(UpstreamConfig.stdio("tiny", sys.executable, args))
+    ready.policy(ASK)
+    async with Engine(ready.settings) as engine:
+        yield ready, engine, program
+
+
+async def test_a_late_yes_does_not_outlive_the_policy(late: tuple[Home, Engine, Path]) -> None:
+    ready, engine, _ = late
+
+    async def slowly(*_: Any) -> Any:
+        ready.policy('default = "deny"\n[audit]\nfile = "other.jsonl"')
+        return YES
+
+    async with Client(App(engine).fastmcp, mode="legacy", elicitation_handler=slowly) as client:
+        assert refused(await client.call_tool_mcp("invoke", ECHO)) == "policy_denied"
+    assert ready.calls == []
+    assert [e["outcome"] for e in read_log(ready.settings.home / "other.jsonl")] == ["policy_denied"]
+
+
+async def test_a_late_yes_does_not_outlive_the_review(late: tuple[Home, Engine, Path]) -> None:
+    ready, engine, _ = late
+
+    async def slowly(*_: Any) -> Any:
+        engine.catalogue.set_review(["tiny/echo"], Review.BLOCKED)
+        await engine.reindex()
+        return YES
+
+    async with Client(App(engine).fastmcp, mode="legacy", elicitation_handler=slowly) as client:
+        result = await client.call_tool_mcp("invoke", ECHO)
+    assert result.is_error and "is blocked here" in text(result) and ready.calls == []
+
+
+async def test_a_late_yes_does_not_hold_for_another_tool_of_the_name(late: tuple[Home, Engine, Path]) -> None:
+    ready, engine, program = late
+
+    async def slowly(*_: Any) -> Any:
+        program.write_text(program.read_text().replace('"readOnlyHint": True', '"destructiveHint": True'))
+        await engine.pool.stop("tiny")
+        await engine.refresh_server("tiny", accept_changes=True)
+        return YES
+
+    async with Client(App(engine).fastmcp, mode="legacy", elicitation_handler=slowly) as client:
+        result = await client.call_tool_mcp("invoke", ECHO)
+        assert refused(result) == "approval_outdated" and "has changed" in text(result) and ready.calls == []
+
+
+async def test_a_late_yes_holds_where_the_new_policy_does_not_mind(late: tuple[Home, Engine, Path]) -> None:
+    ready, engine, _ = late
+
+    async def slowly(*_: Any) -> Any:
+        ready.policy("[responses]\nmax_chars = 100")
+        return YES
+
+    long = {**ECHO, "arguments": {"text": "x" * 300}}
+    async with Client(App(engine).fastmcp, mode="legacy", elicitation_handler=slowly) as client:
+        assert "100 of 300" in text(await client.call_tool_mcp("invoke", long)), "and its limits hold"
+    assert ready.calls == ["echo"]
+
+
+async def test_a_yes_is_not_used_up_by_a_call_that_the_rate_refuses(ready: Home) -> None:
+    ready.policy(ASK + '[rates]\nupstream = "1/s"\n')
+    answer = {KEY: {"action": "accept", "content": YES}}
+    async with near(ready, Person(YES)) as client:
+        first, second = await _round(client, ECHO), await _round(client, ECHO)
+        assert isinstance(first, InputRequiredResult) and isinstance(second, InputRequiredResult)
+        ready.policy(ASK + '[rates]\nupstream = "1/h"\n')
+        assert text(await _round(client, ECHO, answer, first.request_state)) == "hello"
+        limited = await _round(client, ECHO, answer, second.request_state)
+        assert refused(limited) == "rate_limited"
+        assert refused(await _round(client, ECHO)) == "rate_limited", "nobody is asked in vain"
+        ready.policy(ASK)
+        assert text(await _round(client, ECHO, answer, second.request_state)) == "hello", "the same yes"
+        anew = await _round(client, ECHO, answer, second.request_state)
+        assert isinstance(anew, InputRequiredResult)
+        said = anew.input_requests[KEY].params.message
+        assert "The same call was approved before; this is another one." in said
+    assert ready.calls == ["echo", "echo"]
 
 
 async def test_a_tool_that_asks_itself_goes_on_after_the_yes(ready: Home) -> None:

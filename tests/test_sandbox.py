@@ -21,10 +21,12 @@ import pytest
 from mcp_types import CallToolResult
 from test_pool import alive, eventually
 
+from toolscout import bubblewrap
 from toolscout.errors import NotAllowed, UpstreamError
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.pool import UpstreamPool
 from toolscout.server.sandbox import box
+from toolscout.server.sandbox.proxy import proxy
 from toolscout.server.watchdog import marked_processes
 from toolscout.settings import Settings
 
@@ -180,6 +182,25 @@ async def test_the_environment_is_what_it_is_given(pools: Pools, monkeypatch: py
     assert lines and not any(b"k3y-value" in line for line in lines), "a command line is everybody's to read"
 
 
+async def test_a_nul_in_the_environment_opens_nothing(pools: Pools) -> None:
+    with pytest.raises(NotAllowed, match="NUL"):
+        await pools(prober(env={"A": "1\0--ro-bind\0/\0/host"})).call("prober", "list", {"path": "/host"})
+
+
+@pytest.mark.skipif(not os.path.isdir("/etc/ssl/private"), reason="no such folder here")  # noqa: PTH112
+async def test_keys_beside_the_certificates_are_not_there(pools: Pools) -> None:
+    pool = pools(prober())
+    assert await ask(pool, "list", path="/etc/ssl/private") == []
+    assert await ask(pool, "list", path="/etc/ssl/certs") != []
+    assert await ask(pool, "write", path="/etc/ssl/private/x") is None
+
+
+async def test_it_starts_after_something_has_cleaned_up_in_tmp(pools: Pools) -> None:
+    assert await ask(pools(prober()), "look")
+    shutil.rmtree(bubblewrap._accounts_at[0])
+    assert await ask(pools(prober()), "read", path="/etc/passwd")
+
+
 async def test_memory_has_a_limit(pools: Pools) -> None:
     pool = pools(prober({"memory": 256}))
     assert await ask(pool, "grow", mib=64) == 64 * 2**20
@@ -219,6 +240,16 @@ async def test_a_host_on_the_list_is_reached_and_no_other(pools: Pools, web: int
     status, said = await ask(pool, "fetch", url="http://example.com/")
     assert status == 403 and "example.com" in said
     assert await ask(pool, "connect", host="127.0.0.1", port=web) is None, "past the proxy there is nothing"
+
+
+@pytest.mark.parametrize("host", ["a..example.org", f"{'x' * 70}.example.org", "a\0.example.org"])
+async def test_odd_names_of_hosts_are_answered(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with proxy(("*.example.org",), os.geteuid()) as path:
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(f"CONNECT {host}:443 HTTP/1.1\r\n\r\n".encode("latin-1"))
+        assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
+        writer.close()
+    assert not caplog.records
 
 
 async def test_a_tunnel_to_the_list_only(pools: Pools, web: int, listener: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from test_sandbox import TROUBLE, Pools
 
 from toolscout.errors import BadInput, NotAllowed, UpstreamError
 from toolscout.server.config import UpstreamConfig
+from toolscout.server.sandbox.enter import sandboxed
 from toolscout.server.sandbox.package import Package, forget, read_package
 from toolscout.server.watchdog import marked_processes
 from toolscout.settings import Settings
@@ -92,6 +96,68 @@ async def test_scripts_of_packages_never_see_the_keys_of_the_registry(
     assert await names(pools, line("npx", "-y", "--package", "spying-mcp", "--", "weather-mcp"))
     seen = next((home / "sandbox").rglob("spying-mcp/seen.txt")).read_text()
     assert seen.count("ENOENT") == 2 and "t0ken" not in seen and "s3cret" not in seen
+
+
+@needs_sandbox
+@needs_node
+async def test_scripts_of_packages_never_see_a_password_in_the_registrys_address(
+    pools: Pools, packages: PackageServer, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("npm_config_registry", f"{packages.url}/npm/".replace("://", "://me:passw0rd-of-the-user@"))
+    spy = "require('fs').writeFileSync('seen.txt', JSON.stringify(process.env))\n"
+    packages.publish_npm(
+        PACKAGES / "npm" / "weather-mcp", name="looking-mcp", scripts={"install": "node spy.js"}, files={"spy.js": spy}
+    )
+    assert await names(pools, line("npx", "-y", "--package", "looking-mcp", "--", "weather-mcp"))
+    seen = next((home / "sandbox").rglob("looking-mcp/seen.txt")).read_text()
+    assert "npm_config_cache" in seen and "passw0rd" not in seen
+
+
+@needs_sandbox
+async def test_nothing_is_built_where_the_lines_own_index_has_a_password(pools: Pools, packages: PackageServer) -> None:
+    index = f"{packages.url}/simple".replace("://", "://me:passw0rd@")
+    assert await names(pools, line("uvx", "arguments-mcp-server", "--database-path", "/tmp/x.db"))
+    with pytest.raises(UpstreamError, match=r"(?i)build"):
+        await names(pools, line("uvx", "--index-url", index, "arguments-mcp-server", "--database-path", "/tmp/x.db"))
+
+
+@needs_sandbox
+async def test_a_package_chooses_no_folder_of_the_host(home: Path, tmp_path: Path) -> None:
+    """Neither by what it names as its Python, nor by the first line of its program."""
+    secret = tmp_path / "secret"
+    (secret / "bin").mkdir(parents=True)
+    (secret / "key").write_text("nobody's business")
+    (secret / "bin" / "python3").symlink_to(sys.executable)
+    config = line("npx", "-y", "evil")
+    package = read_package("npx", ("-y", "evil"))
+    assert package is not None
+    folder = home / "sandbox" / package.key
+    own = folder / "node_modules" / "evil"
+    (own / "bin").mkdir(parents=True)
+    (own / "pyvenv.cfg").write_text(f"home = {secret}/bin\n")
+    (own / "bin" / "run").write_text(f"#!/bin/sh\nls {folder}; cat {secret}/key\n")
+    (own / "bin" / "run").chmod(0o755)
+    (folder / "node_modules" / ".bin").mkdir()
+    program = folder / "node_modules" / ".bin" / "evil"
+    program.symlink_to("../evil/bin/run")
+    folder.with_suffix(".json").write_text(json.dumps({"program": str(program), "specs": ["evil"]}))
+    policy = config.policy("off")
+    assert policy is not None
+    async with sandboxed(config, policy, home=home, marker="m") as box:
+        assert not [path for path in box.readable if secret.is_relative_to(path) or path.is_relative_to(secret)]
+        with box.open("m") as opened:
+            done = await asyncio.to_thread(
+                subprocess.run,
+                opened.argv,
+                env=dict(opened.env),
+                pass_fds=opened.fds,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            opened.close()
+    assert "node_modules" in done.stdout and "nobody's business" not in done.stdout, done
 
 
 @needs_sandbox

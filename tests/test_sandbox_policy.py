@@ -122,6 +122,16 @@ def test_what_a_program_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert own_code("frobnicate", (str(me / "main.js"),), None) is None
 
 
+def test_a_name_alone_opens_no_folder(tmp_path: Path) -> None:
+    """What ``pyvenv.cfg`` or a first line names has to be a program."""
+    (tmp_path / "secret" / "bin").mkdir(parents=True)
+    (tmp_path / "app" / "bin").mkdir(parents=True)
+    program = tmp_path / "app" / "bin" / "run"
+    program.write_text(f"#!{tmp_path}/secret/bin/no-such-program\n")
+    (tmp_path / "app" / "pyvenv.cfg").write_text(f"home = {tmp_path}/secret/bin\n")
+    assert runtime(program) == [tmp_path / "app"]
+
+
 async def test_doctor_says_that_no_sandbox_can_be_made(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(box, "trouble", lambda: "bubblewrap is not installed")
     (home / "mcp.json").write_text('{"mcpServers": {"a": {"command": "x", "sandbox": true}, "b": {"command": "x"}}}')

@@ -49,7 +49,7 @@ def system_view() -> list[str]:
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for private in PRIVATE:
         # Whoever runs this may be able to read keys there, as may what it starts.
-        if os.path.isdir(private) and not os.path.islink(private):
+        if os.path.isdir(private) and not os.path.islink(private):  # noqa: PTH112, PTH114  (Path.is_dir may raise)
             line += ["--perms", "0755", "--tmpfs", private, "--remount-ro", private]
     return line
 
