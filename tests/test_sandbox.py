@@ -399,6 +399,46 @@ async def test_a_path_within_what_it_may_write_is_refused(pools: Pools, folder: 
         await pools(prober({"write": [str(folder)], "read": [str(folder / "sub")]})).call("prober", "look", {})
 
 
+async def test_a_link_into_what_it_may_write_is_refused(pools: Pools, folder: Path, tmp_path: Path) -> None:
+    (folder / "sub").mkdir()
+    (tmp_path / "link").symlink_to(folder / "sub")
+    with pytest.raises(NotAllowed, match="where it may write"):
+        await pools(prober({"write": [str(folder)], "read": [str(tmp_path / "link")]})).call("prober", "look", {})
+
+
+async def test_it_may_not_write_its_own_code(pools: Pools, folder: Path) -> None:
+    program = _program(folder / "env")
+    config = UpstreamConfig.parse("prober", {"command": str(program), "sandbox": {"write": [str(folder / "env")]}})
+    with pytest.raises(NotAllowed, match="where its own code lies"):
+        await pools(config).call("prober", "x", {})
+
+
+async def test_a_program_beside_toolscouts_own_files_is_refused(pools: Pools, home: Path) -> None:
+    for place in (home.parent, home):
+        config = UpstreamConfig.parse("prober", {"command": str(_program(place)), "sandbox": True})
+        with pytest.raises(NotAllowed, match="Toolscout's own files"):
+            await pools(config).call("prober", "x", {})
+
+
+def _program(environment: Path) -> Path:
+    """A program in an environment of its own, which would be seen whole."""
+    program = environment / "bin" / "server"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    if os.geteuid() == 0:
+        for path in (environment, program.parent, program):
+            os.chown(path, SERVANT, SERVANT)
+    return program
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's own programs are in the way")
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "GLIBC_TUNABLES"])
+async def test_nothing_is_loaded_into_what_root_starts(pools: Pools, name: str) -> None:
+    with pytest.raises(NotAllowed, match=f"sets {name}"):
+        await pools(prober(env={name: "/tmp/x.so"})).call("prober", "look", {})
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="root has another user write")
 async def test_nothing_runs_as_root(pools: Pools, folder: Path) -> None:
     os.chown(folder, 0, 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -115,10 +117,29 @@ async def test_scripts_of_packages_never_see_a_password_in_the_registrys_address
 
 @needs_sandbox
 async def test_nothing_is_built_where_the_lines_own_index_has_a_password(pools: Pools, packages: PackageServer) -> None:
-    index = f"{packages.url}/simple".replace("://", "://me:passw0rd@")
-    assert await names(pools, line("uvx", "arguments-mcp-server", "--database-path", "/tmp/x.db"))
-    with pytest.raises(UpstreamError, match=r"(?i)build"):
-        await names(pools, line("uvx", "--index-url", index, "arguments-mcp-server", "--database-path", "/tmp/x.db"))
+    """What builds a package could read uv's command line."""
+    backend = "raise SystemExit('what builds it has run')\n"
+    project = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
+    project += '[project]\nname = "sourced-mcp"\nversion = "1.0"\n'
+    about = {"name": "sourced-mcp", "version": "1.0", "python": ">=3.9", "uploaded": "2026-07-01T00:00:00Z"}
+    packages.wheels["sourced-mcp"] = {
+        "sourced_mcp-1.0.tar.gz": (_packed("sourced_mcp-1.0", {"pyproject.toml": project, "own.py": backend}), about)
+    }
+    index = f"{packages.url}/simple"
+    for address, runs in ((index, True), (index.replace("://", "://me:passw0rd@"), False)):
+        with pytest.raises(UpstreamError, match="sourced-mcp could not be installed") as failure:
+            await names(pools, line("uvx", "--index-url", address, "sourced-mcp"))
+        assert ("what builds it has run" in str(failure.value)) is runs, str(failure.value)
+
+
+def _packed(folder: str, files: dict[str, str]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, text in files.items():
+            info = tarfile.TarInfo(f"{folder}/{name}")
+            info.size = len(text.encode())
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return packed.getvalue()
 
 
 @needs_sandbox
