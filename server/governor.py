@@ -88,10 +88,8 @@ class Governor:
         from toolscout.server.ratelimit import Limiter
 
         # Until it is read: whatever goes wrong on the way, nothing is called.
-        self._policy, self._error = (
-            None,
-            PolicyRefusal("policy_broken", f"The policy file {self._path} cannot be read."),
-        )
+        self._policy = None
+        self._error = PolicyRefusal("policy_broken", f"The policy file {self._path} cannot be read.")
         self._stamp = stamp
         self._limiter = self._limiter or Limiter()
         self._spent = self._spent or Spent()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import httpx
 import pytest
-import uvicorn
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from here import over_http
 
 from toolscout.errors import BadInput, NotAllowed
 from toolscout.records import Server, Tool
@@ -25,24 +21,8 @@ ENVELOPE = {
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
-@asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[str]:
-    """A server on a free loopback port; yields its base URL."""
-    application = make_http_app(Engine(settings), settings, "127.0.0.1")
-    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning", lifespan="on"))
-    task = asyncio.create_task(server.serve())
-    try:
-        while not server.started:
-            await asyncio.sleep(0.02)
-            assert not task.done()
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
-
-
 async def test_both_eras_list_the_three_tools(settings: Settings) -> None:
-    async with serving(settings) as url:
+    async with over_http(settings) as url:
         for mode in ("auto", "legacy"):
             async with Client(f"{url}/mcp", mode=mode) as client:
                 assert [tool.name for tool in await client.list_tools()] == ["find_tools", "suggest_call", "invoke"]
@@ -51,7 +31,7 @@ async def test_both_eras_list_the_three_tools(settings: Settings) -> None:
 
 
 async def test_health_and_metrics(settings: Settings) -> None:
-    async with serving(settings) as url, httpx.AsyncClient() as http:
+    async with over_http(settings) as url, httpx.AsyncClient() as http:
         async with Client(f"{url}/mcp", mode="auto") as client:
             await client.call_tool_mcp("invoke", {"tool_id": "no/such"})
         health = await http.get(f"{url}/health")
@@ -63,7 +43,7 @@ async def test_health_and_metrics(settings: Settings) -> None:
 async def test_a_foreign_host_or_origin_is_refused(settings: Settings) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
     headers = {**HEADERS, "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
-    async with serving(settings) as url, httpx.AsyncClient() as http:
+    async with over_http(settings) as url, httpx.AsyncClient() as http:
         good = await http.post(f"{url}/mcp", json=body, headers=headers)
         assert good.status_code == 200, good.text
         for foreign in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
@@ -73,7 +53,7 @@ async def test_a_foreign_host_or_origin_is_refused(settings: Settings) -> None:
 
 async def test_a_bearer_token_is_required_when_one_is_set(settings: Settings) -> None:
     settings.auth_token = "right-token"
-    async with serving(settings) as url, httpx.AsyncClient() as http:
+    async with over_http(settings) as url, httpx.AsyncClient() as http:
         assert (await http.post(f"{url}/mcp", json={}, headers=HEADERS)).status_code == 401
         wrong = {**HEADERS, "authorization": "Bearer wrong-token"}
         assert (await http.post(f"{url}/mcp", json={}, headers=wrong)).status_code == 401

@@ -11,31 +11,30 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from crawl_registry import PackageServer
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+from here import Handler, Person, client_of, over_http
 from mcp import StdioServerParameters
 from mcp import client as sdk
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult as WireAnswer
 from mcp_types import InputRequiredResult
+from serving import environment
 
 from toolscout.cli import execute
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import EnvVar, Install, Review, Server, ServerState, Source, Tool
-from toolscout.server.app import App
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.engine import Engine
-from toolscout.server.http import make_http_app
 from toolscout.server.install import KEY
 from toolscout.server.launch import uv_binary
 from toolscout.server.offer import make_offer
@@ -45,7 +44,6 @@ from toolscout.settings import Settings
 
 TINY = Path(__file__).parent / "upstreams" / "tiny.py"
 ECHO = {"tool_id": "acme/tiny/echo", "arguments": {"text": "hello"}}
-Handler = Callable[..., Awaitable[Any]]
 
 
 class Home:
@@ -121,57 +119,14 @@ async def home(settings: Settings, tmp_path: Path) -> Home:
     return home
 
 
-def environment(home: Home) -> dict[str, str]:
-    return {**os.environ, "TOOLSCOUT_HOME": str(home.settings.home), "TOOLSCOUT_STARTER": "0"}
-
-
 @asynccontextmanager
 async def stdio(home: Home, mode: str, handler: Handler | None) -> AsyncIterator[Client[Any]]:
     """A FastMCP client of ``toolscout serve``, a process of its own."""
-    transport = StdioTransport(sys.executable, ["-m", "toolscout", "serve"], env=environment(home), keep_alive=False)
+    transport = StdioTransport(
+        sys.executable, ["-m", "toolscout", "serve"], env=environment(home.settings.home), keep_alive=False
+    )
     async with Client(transport, mode=mode, elicitation_handler=handler) as client:
         yield client
-
-
-@asynccontextmanager
-async def near(home: Home, handler: Handler | None = None, mode: str = "auto") -> AsyncIterator[Client[Any]]:
-    """A FastMCP client of a Toolscout in this process."""
-    async with (
-        Engine(home.settings) as engine,
-        Client(App(engine).fastmcp, mode=mode, elicitation_handler=handler) as client,
-    ):
-        yield client
-
-
-@asynccontextmanager
-async def http(home: Home) -> AsyncIterator[str]:
-    application = make_http_app(Engine(home.settings), home.settings, "127.0.0.1")
-    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning", lifespan="on"))
-    task = asyncio.create_task(server.serve())
-    try:
-        while not server.started:
-            await asyncio.sleep(0.02)
-            assert not task.done()
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-    finally:
-        server.should_exit = True
-        await task
-
-
-class Person:
-    """Answers questions and remembers them."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-        self.asked: list[Any] = []
-
-    async def __call__(self, message: str, response_type: Any, params: Any, context: Any) -> Any:
-        self.asked.append(params)
-        return self.answer
-
-    async def sdk(self, context: Any, params: Any) -> WireAnswer:
-        self.asked.append(params)
-        return WireAnswer(action="accept", content=self.answer)
 
 
 def text(result: Any) -> str:
@@ -213,7 +168,9 @@ async def test_a_yes_installs_starts_and_calls_over_stdio(home: Home, mode: str)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_the_sdks_client_installs_too(home: Home, mode: str) -> None:
     person = Person({"install": True})
-    parameters = StdioServerParameters(command=sys.executable, args=["-m", "toolscout", "serve"], env=environment(home))
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-m", "toolscout", "serve"], env=environment(home.settings.home)
+    )
     async with sdk.Client(parameters, mode=mode, elicitation_callback=person.sdk) as client:
         called = await client.call_tool("invoke", ECHO)
         assert not called.is_error and text(called) == "hello"
@@ -224,7 +181,7 @@ async def test_the_sdks_client_installs_too(home: Home, mode: str) -> None:
 async def test_the_policy_asks_about_the_call_after_the_installation(home: Home, mode: str) -> None:
     home.settings.policy_file.write_text('default = "ask"')
     person = Person({"install": True, "allow": True})
-    async with near(home, person, mode) as client:
+    async with client_of(home.settings, person, mode) as client:
         assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
     assert [list(p.requested_schema["properties"]) for p in person.asked] == [["install"], ["allow"]]
     assert home.starts == 1
@@ -233,7 +190,7 @@ async def test_the_policy_asks_about_the_call_after_the_installation(home: Home,
 async def test_what_the_policy_denies_is_not_offered_for_installation(home: Home) -> None:
     home.settings.policy_file.write_text('default = "deny"')
     person = Person({"install": True, "allow": True})
-    async with near(home, person) as client:
+    async with client_of(home.settings, person) as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
     assert refused.structured_content["refused"] == "policy_denied"
     assert person.asked == [] and home.entries == {} and home.starts == 0
@@ -242,7 +199,7 @@ async def test_what_the_policy_denies_is_not_offered_for_installation(home: Home
 async def test_what_toolscout_add_writes_is_what_an_offer_writes(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with near(home, Person({"install": True})) as client:
+    async with client_of(home.settings, Person({"install": True})) as client:
         await client.call_tool_mcp("invoke", ECHO)
     offered = home.entries["acme/tiny"]
     home.settings.servers_file.unlink()
@@ -260,7 +217,7 @@ async def test_what_the_server_needs_is_handed_by_name_and_only_when_it_is_set(
     home.put(install=install, state=ServerState.NEEDS_KEY)
     await home.index()
     person = Person({"install": True})
-    async with near(home, person) as client:
+    async with client_of(home.settings, person) as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
         assert refused.is_error and "needs ACME_KEY" in text(refused) and person.asked == []
         monkeypatch.setenv("ACME_KEY", "s3cret-of-acme")
@@ -278,7 +235,7 @@ async def test_a_placeholder_is_a_field_of_the_form(home: Home, mode: str, tmp_p
     home.put(install=home.server.install.model_copy(update={"args": args}))
     await home.index()
     person = Person({"install": True, "argument_1": "~/a folder"})
-    async with near(home, person, mode) as client:
+    async with client_of(home.settings, person, mode) as client:
         called = await client.call_tool_mcp("invoke", ECHO)
         assert text(called) == "hello"
     (params,) = person.asked
@@ -290,7 +247,7 @@ async def test_a_placeholder_is_a_field_of_the_form(home: Home, mode: str, tmp_p
 
 async def test_two_calls_at_once_install_it_once(home: Home) -> None:
     person = Person({"install": True})
-    async with near(home, person) as client:
+    async with client_of(home.settings, person) as client:
         results = await asyncio.gather(*(client.call_tool_mcp("invoke", ECHO) for _ in range(3)))
         assert [text(result) for result in results] == ["hello"] * 3
     assert home.starts == 1 and list(home.entries) == ["acme/tiny"]
@@ -347,7 +304,7 @@ async def test_a_package_is_installed_from_its_registry(
     home.put(install=install)
     await home.index()
     person = Person({"install": True, "argument_1": str(home.log)})
-    async with near(home, person) as client:
+    async with client_of(home.settings, person) as client:
         assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
     (params,) = person.asked
     line = {
@@ -376,7 +333,7 @@ async def test_a_package_is_installed_from_its_registry(
 )
 async def test_anything_but_a_ticked_box_changes_nothing(home: Home, mode: str, answer: Any) -> None:
     before = home.state
-    async with near(home, Person(answer), mode) as client:
+    async with client_of(home.settings, Person(answer), mode) as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
     assert refused.is_error and "did not agree, so nothing was installed and 'echo' was not called" in text(refused)
     assert home.state == before
@@ -387,7 +344,7 @@ async def test_a_value_that_cannot_stand_for_a_placeholder_installs_nothing(home
     home.put(install=home.server.install.model_copy(update={"args": [str(TINY), "--name", "<directory>"]}))
     await home.index()
     before = home.state
-    async with near(home, Person({"install": True, "argument_1": value})) as client:
+    async with client_of(home.settings, Person({"install": True, "argument_1": value})) as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
     assert refused.is_error and "toolscout add acme/tiny --arg '<directory>'" in text(refused)
     assert home.state == before
@@ -405,7 +362,7 @@ async def test_a_secret_is_neither_taken_nor_fetched_for_a_value(home: Home, val
     home.put(install=home.server.install.model_copy(update={"args": [str(TINY), "--name", "<connection string>"]}))
     await home.index()
     before = home.state
-    async with near(home, Person({"install": True, "argument_1": value})) as client:
+    async with client_of(home.settings, Person({"install": True, "argument_1": value})) as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
     assert refused.is_error and said in text(refused) and "hunter2" not in text(refused)
     assert "toolscout add acme/tiny --arg '<connection string>'" in text(refused)
@@ -417,7 +374,7 @@ async def test_a_key_is_never_asked_for(home: Home, monkeypatch: pytest.MonkeyPa
     home.put(install=home.server.install.model_copy(update={"args": args}))
     await home.index()
     person = Person({"install": True, "argument_1": "k"})
-    async with near(home, person) as client:
+    async with client_of(home.settings, person) as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
         assert refused.is_error and person.asked == []
         monkeypatch.setenv("TINY_KEY", "of-the-environment")
@@ -430,7 +387,7 @@ async def test_a_key_is_never_asked_for(home: Home, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_that_cannot_ask_gets_the_command(home: Home, mode: str) -> None:
     before = home.state
-    async with near(home, None, mode) as client:
+    async with client_of(home.settings, None, mode) as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
     assert refused.is_error and "A person can add it: toolscout add acme/tiny" in text(refused)
     assert f"It is started with: {sys.executable} {TINY}" in text(refused)
@@ -441,7 +398,7 @@ async def test_a_handler_that_fails_is_a_client_that_cannot_ask(home: Home) -> N
     async def broken(*_: Any) -> Any:
         raise RuntimeError("no window")
 
-    async with near(home, broken, "legacy") as client:
+    async with client_of(home.settings, broken, "legacy") as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
     assert refused.is_error and "toolscout add acme/tiny" in text(refused) and home.entries == {}
 
@@ -450,7 +407,7 @@ async def test_a_handler_that_fails_is_a_client_that_cannot_ask(home: Home) -> N
 async def test_the_setting_switches_it_off(home: Home, mode: str) -> None:
     home.settings.install_offers = False
     person = Person({"install": True})
-    async with near(home, person, mode) as client:
+    async with client_of(home.settings, person, mode) as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
     assert refused.is_error and "toolscout add acme/tiny" in text(refused) and person.asked == []
 
@@ -463,7 +420,7 @@ async def test_wrong_arguments_and_dry_runs_ask_nobody(home: Home) -> None:
     home.put(strict)
     await home.index()
     person = Person({"install": True})
-    async with near(home, person) as client:
+    async with client_of(home.settings, person) as client:
         wrong = await client.call_tool_mcp("invoke", {"tool_id": "acme/tiny/echo", "arguments": {"txt": "x"}})
         assert wrong.is_error and "$.text: required" in text(wrong)
         dry = await client.call_tool_mcp("invoke", {**ECHO, "dry_run": True})
@@ -488,7 +445,7 @@ async def test_a_tool_that_is_not_what_the_crawl_saw_is_held_back(home: Home, mo
             kept,
         )
     await home.index()
-    async with near(home, Person({"install": True}), mode) as client:
+    async with client_of(home.settings, Person({"install": True}), mode) as client:
         refused = await client.call_tool_mcp("invoke", ECHO)
         assert refused.is_error and "has changed since it was approved" in text(refused)
         assert "toolscout review acme/tiny" in text(refused)
@@ -511,7 +468,7 @@ async def test_a_tool_that_is_gone_is_said_to_be_gone(home: Home) -> None:
     with Catalogue(home.settings.database_url) as catalogue:
         catalogue.merge(tools=[ghost])
     await home.index()
-    async with near(home, Person({"install": True})) as client:
+    async with client_of(home.settings, Person({"install": True})) as client:
         refused = await client.call_tool_mcp("invoke", {"tool_id": "acme/tiny/ghost"})
     assert refused.is_error and "is installed now, but it has no tool 'acme/tiny/ghost'" in text(refused)
 
@@ -522,7 +479,7 @@ async def test_a_server_that_does_not_start_leaves_nothing_behind(home: Home, mo
     home.put(install=install)
     await home.index()
     before = home.state
-    async with near(home, Person({"install": True}), mode) as client:
+    async with client_of(home.settings, Person({"install": True}), mode) as client:
         failed = await client.call_tool_mcp("invoke", ECHO)
     assert failed.is_error and "could not be installed, and nothing was changed" in text(failed)
     assert "no such module: frobnicate" in text(failed) and home.state == before
@@ -535,7 +492,7 @@ YES = {KEY: WireAnswer(action="accept", content={"install": True})}
 
 
 async def test_an_answer_counts_for_what_was_shown_and_for_nothing_else(home: Home) -> None:
-    async with near(home, Person(None)) as client:
+    async with client_of(home.settings, Person(None)) as client:
         session = client.session
 
         async def call(arguments: dict[str, Any] = ECHO, **more: Any) -> Any:
@@ -567,7 +524,7 @@ async def test_an_answer_counts_for_what_was_shown_and_for_nothing_else(home: Ho
 
 async def test_an_answer_may_reach_another_process_and_come_twice(home: Home) -> None:
     async def ask(**more: Any) -> Any:
-        async with near(home, Person(None)) as client:
+        async with client_of(home.settings, Person(None)) as client:
             return await client.session.call_tool("invoke", ECHO, allow_input_required=True, **more)
 
     offer = await ask()
@@ -613,9 +570,9 @@ def test_there_is_no_offer_of_what_cannot_be_shown_or_started(home: Home) -> Non
 
 async def test_over_http_nobody_installs_unless_the_owner_says_so(home: Home) -> None:
     person = Person({"install": True})
-    async with http(home) as url:
+    async with over_http(home.settings) as url:
         for mode in ("auto", "legacy"):
-            async with Client(url, mode=mode, elicitation_handler=person) as client:
+            async with Client(f"{url}/mcp", mode=mode, elicitation_handler=person) as client:
                 refused = await client.call_tool_mcp("invoke", ECHO)
                 assert refused.is_error and "toolscout add acme/tiny" in text(refused)
     assert person.asked == [] and home.entries == {}
@@ -624,14 +581,14 @@ async def test_over_http_nobody_installs_unless_the_owner_says_so(home: Home) ->
 async def test_over_http_it_is_offered_where_the_setting_says_so(home: Home) -> None:
     home.settings.install_offers = True
     person = Person({"install": True})
-    async with http(home) as url:
+    async with over_http(home.settings) as url:
         # Without a session there is no way to ask a client of the older era: it gets the command.
-        async with Client(url, mode="legacy", elicitation_handler=person) as client:
+        async with Client(f"{url}/mcp", mode="legacy", elicitation_handler=person) as client:
             refused = await client.call_tool_mcp("invoke", ECHO)
             assert refused.is_error and "toolscout add acme/tiny" in text(refused) and person.asked == []
-        async with Client(url, mode="auto", elicitation_handler=person) as client:
+        async with Client(f"{url}/mcp", mode="auto", elicitation_handler=person) as client:
             assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
-        async with sdk.Client(url, elicitation_callback=person.sdk) as raw:
+        async with sdk.Client(f"{url}/mcp", elicitation_callback=person.sdk) as raw:
             assert text(await raw.call_tool("invoke", ECHO)) == "hello"
     assert len(person.asked) == 1 and list(home.entries) == ["acme/tiny"]
 
@@ -663,19 +620,19 @@ async def test_only_clients_that_show_forms_are_asked(home: Home, declared: dict
         "mcp-method": "tools/call",
         "mcp-name": "invoke",
     }
-    async with http(home) as url, httpx.AsyncClient() as raw:
-        answered = await raw.post(url, json=body, headers=headers)
+    async with over_http(home.settings) as url, httpx.AsyncClient() as raw:
+        answered = await raw.post(f"{url}/mcp", json=body, headers=headers)
     assert ('"input_required"' in answered.text) is asked and ("toolscout add acme/tiny" in answered.text) is not asked
 
 
 async def test_who_is_asked_is_who_must_answer(home: Home) -> None:
     home.settings.install_offers = True
     home.settings.auth_token = "right-token"
-    async with http(home) as url:
-        transport = StreamableHttpTransport(url, auth="right-token")
+    async with over_http(home.settings) as url:
+        transport = StreamableHttpTransport(f"{url}/mcp", auth="right-token")
         async with Client(transport, mode="auto", elicitation_handler=Person(None)) as client:
             offer = await client.session.call_tool("invoke", ECHO, allow_input_required=True)
-    async with near(home, Person(None)) as client:
+    async with client_of(home.settings, Person(None)) as client:
         with pytest.raises(MCPError, match="requestState"):
             await client.session.call_tool(
                 "invoke", ECHO, allow_input_required=True, input_responses=YES, request_state=offer.request_state

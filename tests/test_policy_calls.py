@@ -9,18 +9,18 @@ import pty
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+from here import Person, client_of, over_http
 from mcp.shared.exceptions import MCPError
 from mcp_types import InputRequiredResult
+from serving import environment
 
 from toolscout.cli import execute
 from toolscout.records import Review
@@ -29,13 +29,11 @@ from toolscout.server.approval import KEY
 from toolscout.server.audit import read_log
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
-from toolscout.server.http import make_http_app
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
 ECHO = {"tool_id": "tiny/echo", "arguments": {"text": "hello"}}
 FAIL = {"tool_id": "tiny/fail", "arguments": {}}
-Handler = Callable[..., Awaitable[Any]]
 ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 
@@ -86,27 +84,6 @@ def ready(prepared: Path, home: Path, settings: Settings) -> Home:
     return Home(settings)
 
 
-@asynccontextmanager
-async def near(home: Home, handler: Handler | None = None, mode: str = "auto") -> AsyncIterator[Client[Any]]:
-    async with (
-        Engine(home.settings) as engine,
-        Client(App(engine).fastmcp, mode=mode, elicitation_handler=handler) as client,
-    ):
-        yield client
-
-
-class Person:
-    """Answers questions and remembers them."""
-
-    def __init__(self, *answers: Any) -> None:
-        self.answers = list(answers)
-        self.asked: list[Any] = []
-
-    async def __call__(self, message: str, response_type: Any, params: Any, context: Any) -> Any:
-        self.asked.append(params)
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-
-
 YES = {"allow": True}
 NOES = [
     ElicitResult(action="decline", content=None),
@@ -129,7 +106,7 @@ def refused(result: Any) -> str:
 
 
 async def test_without_a_file_nothing_is_different(ready: Home) -> None:
-    async with near(ready) as client:
+    async with client_of(ready.settings) as client:
         assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
         assert text(await client.call_tool_mcp("invoke", FAIL)) == "the tool says no"
         dry = await client.call_tool_mcp("invoke", {**ECHO, "dry_run": True})
@@ -153,7 +130,7 @@ async def test_rules_hold_by_server_tool_annotation_and_argument(ready: Home, mo
         action = "deny"
         server = "tiny"
     """)
-    async with near(ready, mode=mode) as client:
+    async with client_of(ready.settings, mode=mode) as client:
         assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
         wrapped = {"tool_id": "tiny/echo", "arguments": json.dumps({"arguments": {"text": "Good Morning"}})}
         denied = await client.call_tool_mcp("invoke", wrapped)
@@ -169,7 +146,7 @@ async def test_rules_hold_by_server_tool_annotation_and_argument(ready: Home, mo
 
 
 async def test_a_file_that_changes_counts_at_once_and_one_that_breaks_or_goes_stops_all(ready: Home) -> None:
-    async with near(ready) as client:
+    async with client_of(ready.settings) as client:
         assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
         ready.policy('default = "deny"')
         assert refused(await client.call_tool_mcp("invoke", ECHO)) == "policy_denied"
@@ -187,7 +164,7 @@ async def test_a_file_that_changes_counts_at_once_and_one_that_breaks_or_goes_st
 
 async def test_a_file_that_was_named_has_to_be_there(ready: Home) -> None:
     ready.settings = ready.settings.model_copy(update={"policy": ready.settings.home / "elsewhere.toml"})
-    async with near(ready) as client:
+    async with client_of(ready.settings) as client:
         assert refused(await client.call_tool_mcp("invoke", ECHO)) == "policy_broken"
         ready.policy("")
         assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
@@ -202,7 +179,7 @@ ASK = '[[rules]]\naction = "ask"\nserver = "*"\nreason = "Somebody should look."
 async def test_a_yes_makes_the_call_once(ready: Home, mode: str) -> None:
     ready.policy(ASK)
     person = Person(YES)
-    async with near(ready, person, mode) as client:
+    async with client_of(ready.settings, person, mode) as client:
         assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
         assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
     assert len(person.asked) == 2, "each call is asked about"
@@ -221,7 +198,7 @@ async def test_a_yes_makes_the_call_once(ready: Home, mode: str) -> None:
 @pytest.mark.parametrize("answer", NOES, ids=["decline", "cancel", "box not ticked"])
 async def test_anything_else_does_not(ready: Home, mode: str, answer: Any) -> None:
     ready.policy(ASK)
-    async with near(ready, Person(answer), mode) as client:
+    async with client_of(ready.settings, Person(answer), mode) as client:
         result = await client.call_tool_mcp("invoke", ECHO)
         assert refused(result) == "approval_declined" and "did not agree" in text(result)
     assert ready.calls == []
@@ -230,7 +207,7 @@ async def test_anything_else_does_not(ready: Home, mode: str, answer: Any) -> No
 @ERAS
 async def test_a_client_that_cannot_ask_gets_a_typed_refusal(ready: Home, mode: str) -> None:
     ready.policy(ASK)
-    async with near(ready, None, mode) as client:
+    async with client_of(ready.settings, None, mode) as client:
         result = await client.call_tool_mcp("invoke", ECHO)
         assert refused(result) == "approval_unavailable"
         assert "declared no form elicitation" in text(result) and "toolscout invoke" in text(result)
@@ -242,7 +219,7 @@ async def test_a_client_that_cannot_ask_gets_a_typed_refusal(ready: Home, mode: 
 async def test_wrong_arguments_are_explained_before_a_person_is_asked(ready: Home) -> None:
     ready.policy(ASK)
     person = Person(YES)
-    async with near(ready, person) as client:
+    async with client_of(ready.settings, person) as client:
         result = await client.call_tool_mcp("invoke", {"tool_id": "tiny/echo", "arguments": {"text": 5}})
         assert result.is_error and "$.text" in text(result)
     assert person.asked == [] and ready.audit[-1]["outcome"] == "invalid_arguments"
@@ -250,7 +227,7 @@ async def test_wrong_arguments_are_explained_before_a_person_is_asked(ready: Hom
 
 async def test_a_yes_holds_for_the_call_that_was_shown_alone(ready: Home) -> None:
     ready.policy(ASK)
-    async with near(ready, Person(YES)) as client:
+    async with client_of(ready.settings, Person(YES)) as client:
         first = await _round(client, ECHO)
         assert isinstance(first, InputRequiredResult)
         answer = {KEY: {"action": "accept", "content": YES}}
@@ -347,7 +324,7 @@ async def test_a_late_yes_holds_where_the_new_policy_does_not_mind(late: tuple[H
 async def test_a_yes_is_not_used_up_by_a_call_that_the_rate_refuses(ready: Home) -> None:
     ready.policy(ASK + '[rates]\nupstream = "1/s"\n')
     answer = {KEY: {"action": "accept", "content": YES}}
-    async with near(ready, Person(YES)) as client:
+    async with client_of(ready.settings, Person(YES)) as client:
         first, second = await _round(client, ECHO), await _round(client, ECHO)
         assert isinstance(first, InputRequiredResult) and isinstance(second, InputRequiredResult)
         ready.policy(ASK + '[rates]\nupstream = "1/h"\n')
@@ -367,7 +344,7 @@ async def test_a_yes_is_not_used_up_by_a_call_that_the_rate_refuses(ready: Home)
 async def test_a_tool_that_asks_itself_goes_on_after_the_yes(ready: Home) -> None:
     ready.policy(ASK)
     person = Person(YES, {"color": "blue"})
-    async with near(ready, person) as client:
+    async with client_of(ready.settings, person) as client:
         result = await client.call_tool_mcp("invoke", {"tool_id": "low/ask", "arguments": {}})
         assert text(result) == "blue state-1", "answer and state reached the tool, and nothing of ours did"
     assert [p.message.split("\n")[0] for p in person.asked] == [
@@ -380,7 +357,7 @@ async def test_a_tool_that_asks_itself_goes_on_after_the_yes(ready: Home) -> Non
 async def test_without_ask_a_tools_own_question_passes_as_before(ready: Home) -> None:
     ready.policy("[responses]\nmax_chars = 100\n")
     person = Person({"color": "red"})
-    async with near(ready, person) as client:
+    async with client_of(ready.settings, person) as client:
         assert text(await client.call_tool_mcp("invoke", {"tool_id": "low/ask", "arguments": {}})) == "red state-1"
     assert len(person.asked) == 1
 
@@ -389,7 +366,7 @@ async def test_without_ask_a_tools_own_question_passes_as_before(ready: Home) ->
 async def test_over_stdio(ready: Home, mode: str) -> None:
     ready.policy(ASK)
     person = Person(YES)
-    env = {**os.environ, "TOOLSCOUT_HOME": str(ready.settings.home), "TOOLSCOUT_STARTER": "0"}
+    env = environment(ready.settings.home)
     transport = StdioTransport(sys.executable, ["-m", "toolscout", "serve"], env=env, keep_alive=False)
     async with Client(transport, mode=mode, elicitation_handler=person) as client:
         assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
@@ -404,21 +381,10 @@ async def test_over_http(ready: Home, mode: str) -> None:
     ready.policy(ASK)
     person = Person(YES)
     settings = ready.settings.model_copy(update={"auth_token": "the-token"})
-    application = make_http_app(Engine(settings), settings, "127.0.0.1")
-    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning", lifespan="on"))
-    task = asyncio.create_task(server.serve())
-    try:
-        while not server.started:
-            await asyncio.sleep(0.02)
-            assert not task.done()
-        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-        async with Client(
-            StreamableHttpTransport(url, auth="the-token"), mode=mode, elicitation_handler=person
-        ) as client:
+    async with over_http(settings) as url:
+        transport = StreamableHttpTransport(f"{url}/mcp", auth="the-token")
+        async with Client(transport, mode=mode, elicitation_handler=person) as client:
             result = await client.call_tool_mcp("invoke", ECHO)
-    finally:
-        server.should_exit = True
-        await task
     if mode == "legacy":
         assert refused(result) == "approval_unavailable" and "2025 protocol over HTTP" in text(result)
     else:
@@ -436,7 +402,7 @@ async def test_over_http(ready: Home, mode: str) -> None:
 async def test_rates(ready: Home, mode: str) -> None:
     ready.policy('[rates]\nclient = "3/h"\nupstream = "100/s"\n[rates.upstreams]\ntiny = "2/h"\n[audit]\n')
     low = {"tool_id": "low/echo", "arguments": {"text": "x"}}
-    async with near(ready, mode=mode) as client:
+    async with client_of(ready.settings, mode=mode) as client:
         assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
         assert (await client.call_tool_mcp("invoke", {**ECHO, "arguments": {"text": 1}})).is_error, "not counted"
         assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
@@ -454,7 +420,7 @@ async def test_rates(ready: Home, mode: str) -> None:
 async def test_a_client_that_asks_without_end_is_limited_too(ready: Home) -> None:
     ready.policy(ASK + '[rates]\nclient = "2/h"\n')
     person = Person({"allow": False})
-    async with near(ready, person) as client:
+    async with client_of(ready.settings, person) as client:
         kinds = [refused(await client.call_tool_mcp("invoke", ECHO)) for _ in range(3)]
     assert kinds == ["approval_declined", "approval_declined", "rate_limited"] and len(person.asked) == 2
 
@@ -470,7 +436,7 @@ async def test_results_are_cut_and_never_made_invalid(ready: Home, mode: str) ->
         max_chars = 200
         [audit]
     """)
-    async with near(ready, mode=mode) as client:
+    async with client_of(ready.settings, mode=mode) as client:
         big = await client.call_tool_mcp("invoke", {"tool_id": "tiny/big", "arguments": {"bytes": 5000}})
         assert big.content[0].text == "x" * 1000 and not big.is_error
         assert "1,000 of 5,000 characters of text are shown, 4,000 are missing" in big.content[1].text
@@ -497,7 +463,7 @@ async def test_every_call_leaves_one_line_and_no_value_in_clear(ready: Home) -> 
         arguments = "colour"
     """)
     secret = "a very private sentence"
-    async with near(ready) as client:
+    async with client_of(ready.settings) as client:
         arguments = {"text": secret, "colour": "blue", "api_key": "k3y-of-somebody"}
         await client.call_tool_mcp("invoke", {**ECHO, "arguments": arguments})
         await client.call_tool_mcp("invoke", FAIL)
@@ -528,7 +494,7 @@ async def test_every_call_leaves_one_line_and_no_value_in_clear(ready: Home) -> 
 async def test_no_call_is_made_that_cannot_be_logged(ready: Home) -> None:
     (ready.settings.home / "log").touch()
     ready.policy('[audit]\nfile = "log/calls.jsonl"')
-    async with near(ready) as client:
+    async with client_of(ready.settings) as client:
         result = await client.call_tool_mcp("invoke", ECHO)
         assert result.is_error and "cannot be written" in text(result) and "no call is made without it" in text(result)
         assert ready.calls == []
