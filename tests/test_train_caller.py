@@ -18,10 +18,11 @@ from tiny_llama import CHATML, END, SPECIAL, save_tiny_llama
 
 from toolscout.errors import BadInput, NotFound
 from toolscout.finetune.caller.attention import register
-from toolscout.finetune.caller.base import load_base, prepare_base
+from toolscout.finetune.caller.base import WEIGHTS_FILE, load_base, prepare_base
 from toolscout.finetune.caller.collate import collate
 from toolscout.finetune.caller.export import permuted, served_as, write_gguf_adapter, write_gguf_merged, write_merged
 from toolscout.finetune.caller.presets import CallerOptions, preset
+from toolscout.finetune.caller.take_back import adapter_folder
 from toolscout.finetune.caller.tokens import IGNORED, chat_text, make_packs, tokenize
 from toolscout.finetune.caller.train import CallerRunning, train_caller
 from toolscout.index.asset import file_sha256
@@ -263,6 +264,26 @@ def test_an_exported_adapter_can_be_packaged(run: Path, base: Path, tmp_path: Pa
     )
     assert adapter.sha256 == file_sha256(adapter.path)
     assert {p.name for p in place.iterdir()} == {"caller.gguf", "caller.json"}
+
+
+def test_a_shipped_adapter_can_be_taken_back(run: Path, base: Path, rows: list[CallRow], tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    shipped = write_gguf_adapter(run / "adapter", base, tmp_path / "caller.gguf", served_as(run / "adapter"))
+    back = adapter_folder(shipped, base, tmp_path / "back")
+    for row in rows[:3]:
+        assert greedy(base, back, row, 8) == greedy(base, run / "adapter", row, 8)
+    before, after = load_file(run / "adapter" / WEIGHTS_FILE), load_file(back / WEIGHTS_FILE)
+    assert before.keys() == after.keys()
+    assert all(np.allclose(before[k], after[k], atol=1e-3) for k in before)
+    assert (back / "prompt.json").read_text() == (run / "adapter" / "prompt.json").read_text()
+
+
+def test_what_is_no_adapter_is_not_taken_back(base: Path, base_gguf: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a LoRA adapter"):
+        adapter_folder(base_gguf, base, tmp_path / "back")
+    with pytest.raises(NotFound, match="no file"):
+        adapter_folder(tmp_path / "none.gguf", base, tmp_path / "back")
 
 
 def test_a_merged_checkpoint_writes_the_same(run: Path, base: Path, rows: list[CallRow], tmp_path: Path) -> None:

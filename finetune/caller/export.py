@@ -32,7 +32,7 @@ ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 PROMPT = "prompt.json"
 """Beside an adapter: style and budget of the prompts it was trained on."""
 
-_PREFIX = "base_model.model."
+PREFIX = "base_model.model."
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def adapter_pairs(adapter: Path, base: Path) -> tuple[list[Pair], float, str]:
     names = gguf.get_tensor_name_map(kind, int(config["num_hidden_layers"]))
     heads = int(config["num_attention_heads"])
     heads_of = {"q_proj": heads, "k_proj": int(config.get("num_key_value_heads", heads))}
-    found = {k.removeprefix(_PREFIX): np.asarray(v, dtype=np.float32) for k, v in load_file(weights).items()}
+    found = {k.removeprefix(PREFIX): np.asarray(v, dtype=np.float32) for k, v in load_file(weights).items()}
     pairs = []
     for key in sorted(k for k in found if k.endswith(".lora_A.weight")):
         module = key.removesuffix(".lora_A.weight")
