@@ -36,6 +36,7 @@ class CallsOptions:
     work: Path | None = None
     decoding: str = "repair"
     exemplars: list[Path] = field(default_factory=list)
+    any_tool: bool = False
     compare: str = ""
     sizes: str = "1,5,10,20,50,100"
     random_tools: int = 0
@@ -126,7 +127,7 @@ def _exemplars(options: CallsOptions) -> Exemplars | None:
     from toolscout.eval.call_exemplars import read_exemplars
     from toolscout.index.encoder import make_encoder
 
-    return read_exemplars(options.exemplars, make_encoder(options.settings))
+    return read_exemplars(options.exemplars, make_encoder(options.settings), any_tool=options.any_tool)
 
 
 def _decoding(text: str) -> Decoding:

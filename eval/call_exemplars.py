@@ -23,17 +23,18 @@ MOST = 5
 
 
 class Exemplars:
-    """Calls of other requests, one gold call each, to be shown where their tool is a candidate.
+    """Calls of other requests, one gold call each, to be shown to the model.
 
-    MCP-Flow shows the five nearest of all requests; one whose tool is not on offer teaches a name that cannot be
-    answered, so here the five are the nearest of those that call a candidate.
+    With ``any_tool`` the five nearest of all are shown, as MCP-Flow does; else the nearest of those that call a
+    candidate, as the product does: what calls another tool teaches a name that cannot be answered.
     """
 
-    def __init__(self, calls: Sequence[Call], encoder: Encoder) -> None:
+    def __init__(self, calls: Sequence[Call], encoder: Encoder, *, any_tool: bool = False) -> None:
         usable = [c for c in calls if len(c.gold) == 1 and c.gold[0].arguments is not None and c.query.strip()]
         if not usable:
             raise BadInput("The exemplar files hold no request with one gold call.", "Give calls with --exemplars.")
-        self.fingerprint = sha256_hex(canonical_json([c.model_dump(mode="json") for c in usable]))
+        self.fingerprint = sha256_hex(canonical_json([any_tool, [c.model_dump(mode="json") for c in usable]]))
+        self.any_tool = any_tool
         self._encoder = encoder
         self._of_tool: dict[str, list[Call]] = {}
         for call in usable:
@@ -41,11 +42,15 @@ class Exemplars:
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
 
     def nearest(self, row: Call, candidates: Sequence[Tool]) -> dict[str, list[Call]]:
-        """The exemplars for a row by tool id, each tool's nearest first; never the row itself."""
+        """The exemplars for a row by the candidate they go with, the nearest first; never the row itself.
+
+        With ``any_tool`` they all go with the first candidate.
+        """
+        wanted = self._of_tool if self.any_tool else [tool.tool_id for tool in candidates]
         others = [
             call
-            for tool in candidates
-            for call in self._of_tool.get(tool.tool_id, ())
+            for tool_id in wanted
+            for call in self._of_tool.get(tool_id, ())
             if call.id != row.id and _plain(call.query) != _plain(row.query)
         ]
         if not others:
@@ -56,15 +61,17 @@ class Exemplars:
             self._vectors |= dict(zip(fresh, vectors, strict=True))
         asked = self._encoder.encode([query_text(row.query)], kind="query")[0]
         best = sorted(others, key=lambda c: -float(self._vectors[c.query] @ asked))[:MOST]
+        if self.any_tool:
+            return {candidates[0].tool_id: best}
         found: dict[str, list[Call]] = {}
         for call in best:
             found.setdefault(call.gold[0].tool_id, []).append(call)
         return found
 
 
-def read_exemplars(paths: Sequence[Path], encoder: Encoder) -> Exemplars:
+def read_exemplars(paths: Sequence[Path], encoder: Encoder, *, any_tool: bool = False) -> Exemplars:
     """Exemplars from files of calls. Raises BadInput when none can be used."""
-    return Exemplars([call for path in paths for call in read_records(path, Call)], encoder)
+    return Exemplars([call for path in paths for call in read_records(path, Call)], encoder, any_tool=any_tool)
 
 
 def _plain(query: str) -> str:

@@ -186,6 +186,9 @@ def calls(
         list[Path] | None,
         typer.Option(help="Files of other requests: the nearest five that call a candidate go into the prompt."),
     ] = None,
+    any_tool: Annotated[
+        bool, typer.Option("--any-tool", help="--exemplars: the nearest five of all, whichever tool they call.")
+    ] = False,
     compare: Annotated[
         str, typer.Option(help="Measure several settings side by side: candidates, decoding or exemplars.")
     ] = "",
@@ -211,6 +214,7 @@ def calls(
         work=work,
         decoding=decoding,
         exemplars=exemplars or [],
+        any_tool=any_tool,
         compare=compare,
         sizes=sizes,
         random_tools=random_tools,

@@ -296,6 +296,8 @@ class _Run:
         self.chosen: list[float] | None = None
         """P(candidate) and P(none), where something else than the model chooses."""
         self.exemplars = [e for c in candidates for e in c.exemplars]
+        offered = {tool.tool_id for tool in self.tools}
+        self.others = [e for e in self.exemplars if e.gold and e.gold[0].tool_id not in offered]
         self.budget = int((settings.model_context - _ANSWER_TOKENS) * _CHARS_PER_TOKEN)
         if backend.budget or backend.queues:
             self.budget = min(self.budget, backend.budget or prompt.DEFAULT_BUDGET)
@@ -627,6 +629,7 @@ class _Run:
                     raise
                 self.budget = int(self.budget * max(0.3, min(0.9, overflow.ratio * 0.8)))
                 self.exemplars = self.exemplars[: len(self.exemplars) // 2]
+                self.others = self.others[: len(self.others) // 2]
         raise AssertionError("unreachable")
 
     def rendered(self) -> list[dict[str, str]]:
@@ -635,6 +638,7 @@ class _Run:
             self.tools,
             self.exemplars,
             self.context,
+            others=self.others,
             earlier=self.earlier,
             plan=self.plan,
             style=self.backend.style,

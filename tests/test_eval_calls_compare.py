@@ -72,6 +72,10 @@ def test_the_nearest_exemplars_of_the_candidates_are_shown_and_never_the_row_its
     assert list(found) == ["kettle/boil_water"] and len(found["kettle/boil_water"]) == 5
     assert {c.id for c in found["kettle/boil_water"]} < {c.id for c in own}
     assert Exemplars(own, Letters()).nearest(row, [tools["scribe/new_note"]]) == {}
+    whole = Exemplars([*own, *others], Letters(), any_tool=True)
+    shown = whole.nearest(row, [tools["scribe/new_note"], tools["kettle/boil_water"]])
+    assert list(shown) == ["scribe/new_note"] and "x21" in {c.id for c in shown["scribe/new_note"]}
+    assert whole.fingerprint != Exemplars([*own, *others], Letters()).fingerprint
     with pytest.raises(BadInput, match="no request with one gold call"):
         Exemplars([others[-1]], Letters())
 

@@ -119,6 +119,15 @@ def test_exemplars_show_answers_of_candidates_only() -> None:
     assert "Nope" not in system
 
 
+def test_exemplars_of_other_tools_stand_apart_under_their_own_names() -> None:
+    own = Call(id="1", query="Oslo?", gold=[GoldCall(tool_id=FORECAST.tool_id, arguments={"city": "Oslo"})])
+    other = Call(id="2", query="Walk east", gold=[GoldCall(tool_id="x/y/walk", arguments={"to": "east"})])
+    system = render("Rain?", [FORECAST], [own, other], others=[other])[0]["content"]
+    ours, theirs = system.split("# Examples\n")[1].split("# Examples with other tools\n")
+    assert "Oslo" in ours and "east" not in ours
+    assert theirs == '\nRequest: Walk east\nAnswer: {"name": "walk", "arguments": {"to": "east"}}'
+
+
 def test_context_and_earlier_calls_stand_before_the_request() -> None:
     earlier = [EarlierCall("1", ALERTS.tool_id, {"region": "north"})]
     user = render("Then?", [FORECAST, ALERTS], context="It rained.", earlier=earlier, plan=True)[1]["content"]

@@ -113,12 +113,16 @@ def render(
     exemplars: Sequence[Call] = (),
     context: str = "",
     *,
+    others: Sequence[Call] = (),
     earlier: Sequence[EarlierCall] = (),
     plan: bool = False,
     style: Style = "full",
     budget: int = DEFAULT_BUDGET,
 ) -> list[dict[str, str]]:
     """Chat messages (system, user) that ask for the call; deterministic.
+
+    :param exemplars: worked requests; those that call no candidate are left out.
+    :param others: worked requests for tools that are not on offer, shown under their own names.
 
     :param budget: most characters of all messages. Descriptions, then schemas of the longest tools are cut first,
         so that one verbose tool does not crowd out the others. Names and required parameters always stay.
@@ -129,6 +133,9 @@ def render(
     task, context = _inert(task), _inert(context)
     user = _user(_clip(task, budget // 3), _clip(context, budget // 4), earlier, ids)
     examples = _examples(exemplars, ids, budget // 6)
+    if others:
+        theirs = {call.gold[0].tool_id: _word(call.gold[0].tool_id.rsplit("/", 1)[-1]) for call in others if call.gold}
+        examples += _examples(others, theirs, budget // 6, "Examples with other tools")
     rules = _TAIL + (_PLAN_RULES if plan else "")
     room = budget - max(len(user), USER_ROOM) - len(examples) - len(_HEAD) - len(rules)
     tools = _fit(candidates, names, style, room)
@@ -215,7 +222,7 @@ def _user(task: str, context: str, earlier: Sequence[EarlierCall], ids: dict[str
     return "\n\n".join([*parts, task])
 
 
-def _examples(exemplars: Iterable[Call], ids: dict[str, str], room: int) -> str:
+def _examples(exemplars: Iterable[Call], ids: dict[str, str], room: int, title: str = "Examples") -> str:
     """Worked requests, as many as fit. One whose tool is no candidate teaches a wrong name and is left out."""
     text = ""
     for call in exemplars:
@@ -225,7 +232,7 @@ def _examples(exemplars: Iterable[Call], ids: dict[str, str], room: int) -> str:
         entry = f"\nRequest: {_clip(_inert(_text(call.query)), 400)}\nAnswer: {_inert(given, json_text=True)}\n"
         if len(text) + len(entry) <= room:
             text += entry
-    return f"\n\n# Examples\n{text}".rstrip("\n") if text else ""
+    return f"\n\n# {title}\n{text}".rstrip("\n") if text else ""
 
 
 def _slim(node: JsonObject, notes: int, depth: int) -> JsonObject:

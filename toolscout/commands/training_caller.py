@@ -142,7 +142,8 @@ def caller(
     threads: Threads = 0,
     rl: Annotated[bool, typer.Option("--rl", help="Go on from an adapter by reinforcement (GRPO).")] = False,
     adapter: Annotated[
-        Path | None, typer.Option(help="Adapter folder, or .gguf adapter, to go on from (--rl needs one).", show_default=False)
+        Path | None,
+        typer.Option(help="Adapter folder, or .gguf adapter, to go on from (--rl needs one).", show_default=False),
     ] = None,
     tools: Annotated[
         list[Path] | None,
@@ -204,9 +205,9 @@ def caller(
     held-out rows are measured before and after.
     """
     from toolscout.finetune.caller.base import prepare_base
-    from toolscout.finetune.caller.take_back import adapter_folder
     from toolscout.finetune.caller.presets import preset as settings
     from toolscout.finetune.caller.rl_options import rl_preset
+    from toolscout.finetune.caller.take_back import adapter_folder
     from toolscout.finetune.caller.train import CallerRunning, train_caller
 
     shared = {
