@@ -50,7 +50,7 @@ async def test_against_a_real_llama_cpp_server(llama: str) -> None:
     assert isinstance(backend, OpenAIBackend)
     caller = Caller(settings, backend=backend)
     answer = await caller.suggest("What is the weather in Oslo?", [Candidate(FORECAST, 1.0)])
-    assert backend.mode == "json_schema" and backend.model
+    assert backend.mode == "grammar" and backend.model
     for call in answer.calls:
         assert call.tool_id == FORECAST.tool_id and set(call.arguments) <= {"city", "days"}
         assert call.ready == (not call.missing) and call.confidence != 0.5

@@ -235,7 +235,7 @@ def test_the_command_says_what_training_said(tmp_path: Path) -> None:
     env = plan.environment({"PATH": "/bin", "TOOLSCOUT_MODEL_KEY": "s3cret", "PYTHONPATH": "x"}, cpu=True)
     assert env["VLLM_API_KEY"] == "s3cret" and env["HF_HUB_OFFLINE"] == "1" and env["OMP_NUM_THREADS"] == "2"
     assert env["VLLM_NO_USAGE_STATS"] == "1" and "PYTHONPATH" not in env and "TOOLSCOUT_MODEL_KEY" not in env
-    assert settings_for(plan) == {
+    assert settings_for(plan.url, plan.served[0], plan.key) == {
         "TOOLSCOUT_MODEL_URL": "http://127.0.0.1:8123/v1",
         "TOOLSCOUT_MODEL": plan.served[0],
         "TOOLSCOUT_MODEL_KEY": "$TOOLSCOUT_MODEL_KEY",

@@ -8,7 +8,6 @@ over the same candidates, and the argument step after the choice step, cost only
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from toolscout.errors import ModelError
 from toolscout.prompt import Style
 from toolscout.records import JsonObject
 from toolscout.server.backends.base import ContextOverflow, Generation, Messages, Token
+from toolscout.server.backends.llama import load_server
 
 
 class GgufBackend:
@@ -101,56 +101,13 @@ class GgufBackend:
         return answer
 
     def _load(self) -> Any:
-        try:
-            import xllamacpp
-        except ImportError as error:
-            raise ModelError(
-                "The local model runtime is not installed.", "Install it with: pip install 'toolscout[local]'"
-            ) from error
-        if not self.path.is_file():
-            raise ModelError(f"The model file {self.path} is gone.", "Pull it again: toolscout model pull")
-        params = xllamacpp.CommonParams()
-        params.model.path = str(self.path)
-        params.n_ctx = self.context
-        params.n_parallel = 1
-        threads = self.threads or free_cores()
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-        # Waiting threads sleep rather than spin: on a busy machine spinning slows everything, the model included.
-        params.cpuparams.poll = params.cpuparams_batch.poll = 0
-        params.verbosity = -1
-        params.warmup = False
-        params.cache_ram_mib = 0
         # The library always opens a loopback port beside its in-process calls: shut for whoever lacks this key.
-        params.api_keys = [secrets.token_hex(16)]
-        params.endpoint_slots = False
-        if self.lora is not None:
-            adapter = xllamacpp.CommonAdapterLoraInfo()
-            adapter.path, adapter.scale = str(self.lora), 1.0
-            params.lora_adapters = [adapter]
-        try:
-            return xllamacpp.Server(params)
-        except Exception as error:
-            raise ModelError(
-                f"The model {self.path.name} cannot be loaded: {error}.", "Pull it again, or choose another model."
-            ) from error
+        return load_server(
+            self.path, lora=self.lora, context=self.context, threads=self.threads, key=secrets.token_hex(16)
+        )
 
     def _unload(self) -> None:
         self._server = None
-
-
-def free_cores() -> int:
-    """Cores that are idle by the load of the last minute, at least 1.
-
-    One thread too few costs its share of speed; one too many, waiting for a core at every layer, costs a factor of
-    ten (seen: 60 tokens a second with one thread and 3 with two, on two cores that others keep busy).
-    """
-    cores = os.cpu_count() or 1
-    try:
-        cores = len(os.sched_getaffinity(0))
-        busy = os.getloadavg()[0]
-    except (AttributeError, OSError):  # neither exists on Windows; macOS has no affinity
-        busy = 0.0
-    return max(1, min(cores, round(cores - busy)))
 
 
 def _generation(answer: JsonObject, prefix: str) -> Generation:

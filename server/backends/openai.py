@@ -5,8 +5,8 @@ probe checks that the answer obeys. In this order: ``response_format: json_schem
 ``structured_outputs`` (vLLM of late; its older ``guided_json`` is ignored without a word by current versions),
 ``response_format: json_object``, and plain text.
 
-vLLM can do better, and is asked first whether it does: go on from an answer's beginning, under the same grammar as
-the model in process. A JSON Schema forces the schema's order of members there, so that a model that has passed an
+vLLM and llama.cpp can do better, and are asked first whether they do: go on from an answer's beginning, under the same
+grammar as the model in process. A JSON Schema forces the schema's order of members there, so that a model that has passed an
 optional argument over cannot come back to it; it lets an untuned model spend half its tokens on line breaks; and the
 answer's fixed beginning is written token by token.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -57,6 +58,12 @@ _MODES: dict[str, Callable[[JsonObject], JsonObject]] = {
     "text": _text,
 }
 _PREFILL: JsonObject = {"add_generation_prompt": False, "continue_final_message": True}
+"""vLLM's; llama.cpp goes on from the assistant's last message unasked, and repeats it."""
+_GRAMMAR: dict[str, Callable[[str], JsonObject]] = {
+    "vllm": lambda grammar: {"structured_outputs": {"grammar": grammar}},
+    "llamacpp": lambda grammar: {"grammar": grammar},
+}
+"""By what a list of models says of its owner: the field that a grammar goes into."""
 # The request asks for one thing and the schema allows only another: an answer that obeys proves the constraint.
 _PROBE: Messages = [{"role": "user", "content": 'Answer with the JSON object {"colour": "red"} and nothing else.'}]
 _PROBE_SCHEMA: JsonObject = {
@@ -103,6 +110,7 @@ class OpenAIBackend:
         self._chooses = chooses
         self._use(model)
         self.mode = ""
+        self._owner = ""
         self._key = key
         self._logprobs = True
         self._token_field = "max_tokens"
@@ -136,7 +144,8 @@ class OpenAIBackend:
         async with self._probing:
             if self.mode:
                 return self.mode
-            if await self._look() and await self._obeys_grammars():
+            self._owner = await self._look()
+            if self._owner in _GRAMMAR and await self._obeys_grammars():
                 self.prefills = True
                 self.mode = "grammar"
                 return self.mode
@@ -158,8 +167,8 @@ class OpenAIBackend:
             await self._client.aclose()
             self._client = None
 
-    async def _look(self) -> bool:
-        """Look at the list of models, and take one if none was named. True if the endpoint says that it is vLLM."""
+    async def _look(self) -> str:
+        """Look at the list of models, and take one if none was named. Who the list says owns them, or nothing."""
         try:
             listed = (await self._request("GET", "/models", None)).get("data")
         except _Unreachable:
@@ -167,7 +176,7 @@ class OpenAIBackend:
         except ModelError:
             if not self.model:
                 raise
-            return False  # some endpoints list nothing, and a key may be good for one model only
+            return ""  # some endpoints list nothing, and a key may be good for one model only
         rows = [r for r in listed if isinstance(r, dict)] if isinstance(listed, list) else []
         ids = [r["id"] for r in rows if isinstance(r.get("id"), str)]
         if not self.model:
@@ -177,7 +186,7 @@ class OpenAIBackend:
         elif self.model not in ids:
             # Named without what it says about asking: one and the same model.
             self._use(next((i for i in ids if tuning_of_name(i) and bare_name(i) == self.model), self.model))
-        return any(r.get("owned_by") == "vllm" for r in rows)
+        return next((r["owned_by"] for r in rows if r.get("owned_by") in _GRAMMAR), "")
 
     def _use(self, model: str) -> None:
         self.model, self.name = model, bare_name(model) or self.name
@@ -194,12 +203,14 @@ class OpenAIBackend:
         return bool(parse_answer(_PROBE_PREFIX + given.text) == {"toolscout_probe": "q7"})
 
     async def _continue(self, messages: Messages, prefix: str, grammar: str, max_tokens: int, top: int) -> Generation:
-        """vLLM goes on from ``prefix`` under ``grammar``."""
-        form = {"structured_outputs": {"grammar": grammar}} if grammar else {}
+        """vLLM or llama.cpp goes on from ``prefix`` under ``grammar``."""
+        form = _GRAMMAR[self._owner](grammar) if grammar else {}
         if prefix:
-            form = {**form, **_PREFILL}
+            if self._owner == "vllm":
+                form = {**form, **_PREFILL}
             messages = [*messages, {"role": "assistant", "content": prefix}]
-        return await self._chat(messages, form, max_tokens, top)
+        given = await self._chat(messages, form, max_tokens, top)
+        return replace(given, text=given.text.removeprefix(prefix)) if self._owner == "llamacpp" else given
 
     async def _chat(self, messages: Messages, form: JsonObject, max_tokens: int, top: int) -> Generation:
         # An endpoint may refuse a field (newer OpenAI models: max_tokens, temperature; many: logprobs). Each is

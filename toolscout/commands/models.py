@@ -112,7 +112,11 @@ def remove(
 @app.command("serve")
 def serve(
     base: Annotated[
-        str, typer.Argument(help="Checkpoint folder, or a hub id OWNER/NAME; NAME=FOLDER chooses the served name.")
+        str,
+        typer.Argument(
+            help="Model of `model list` or .gguf file, checkpoint folder, or hub id OWNER/NAME; "
+            "NAME=MODEL chooses the served name."
+        ),
     ],
     extra: Annotated[
         list[str] | None, typer.Argument(help="After --: further options of vLLM itself.", show_default=False)
@@ -136,16 +140,18 @@ def serve(
     dtype: Annotated[str, typer.Option(help="Number format of the weights.", show_default="vLLM's choice")] = "",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads, on no fixed cores.", show_default="all")] = 0,
     cache_gib: Annotated[int, typer.Option(min=0, help="On CPUs: GiB for the KV cache.", show_default="2")] = 0,
+    slots: Annotated[int, typer.Option(min=0, help="GGUF: requests worked on at once.", show_default="1")] = 0,
     wait: Annotated[float, typer.Option(min=1, help="Seconds until it must be ready.")] = 900,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show vLLM's log on stderr.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Serve a model and its adapters with vLLM, in an environment of its own; Ctrl-C stops it.
+    """Serve a model over an OpenAI-compatible address; Ctrl-C stops it.
 
-    The environment is made once, after asking. When vLLM is healthy, the settings that point Toolscout at it are
-    printed: the served name tells Toolscout how the model was trained to be asked. TOOLSCOUT_MODEL_KEY, if set, is
-    the key that requests must bring.
+    A GGUF model (of `toolscout model list`, or a file) is served by llama.cpp, in this process; a checkpoint or hub id,
+    with adapters, by vLLM in an environment of its own, made once, after asking. When the model is ready, the settings
+    that point Toolscout at it are printed: the served name tells Toolscout how the model was trained to be asked.
+    TOOLSCOUT_MODEL_KEY, if set, is the key that requests must bring.
     """
     from toolscout.commands.serving import ServeOptions, serve_model
 
@@ -162,6 +168,7 @@ def serve(
         dtype=dtype,
         threads=threads,
         cache_gib=cache_gib,
+        slots=slots,
         wait=wait,
         verbose=verbose,
         yes=yes,

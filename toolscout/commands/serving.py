@@ -8,19 +8,21 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
 from toolscout.commands.output import confirm, emit, note, printable, progress, say
 from toolscout.errors import BadInput, ToolscoutError
+from toolscout.records import JsonObject
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
-    from toolscout.server.serving import Plan
     from toolscout.server.serving_env import VllmEnvironment
+    from toolscout.server.serving_gguf import GgufPlan
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class ServeOptions:
     dtype: str
     threads: int
     cache_gib: int
+    slots: int
     wait: float
     verbose: bool
     yes: bool
@@ -48,8 +51,23 @@ class ServeOptions:
 def serve_model(options: ServeOptions, settings: Settings) -> None:
     """Serve until a signal comes. All that can be wrong with the input is said before anything is installed."""
     from toolscout.server.serving import make_plan
+    from toolscout.server.serving_gguf import gguf_plan
     from toolscout.server.serving_run import ModelServer, free_port
 
+    small = gguf_plan(
+        options.base,
+        settings,
+        host=options.host,
+        port=options.port,
+        context=options.context or settings.model_context,
+        threads=options.threads,
+        slots=options.slots or 1,
+    )
+    if small is not None:
+        _serve_gguf(replace(small, port=free_port(options.host, options.port)), options)
+        return
+    if options.slots:
+        raise BadInput("vLLM decides itself how many requests it works on.", "Leave out --slots.")
     plan = make_plan(
         options.base,
         options.adapters,
@@ -75,8 +93,9 @@ def serve_model(options: ServeOptions, settings: Settings) -> None:
             server.start()
             with progress("Waiting for vLLM") as tick:
                 seconds = server.wait_healthy(options.wait, lambda waited: tick(waited, None))
-            mode = asyncio.run(_constraint(plan, options.wait))
-            _tell(plan, found, seconds, mode, server.pid, options.as_json)
+            mode = asyncio.run(_constraint(plan.url, plan.served[0], plan.key, options.wait))
+            facts: JsonObject = {"vllm": found.version, "pid": server.pid}
+            _tell(plan.url, plan.served, plan.key, seconds, mode, facts, options.as_json)
             sys.stdout.flush()  # whoever started this may read it through a pipe
             server.wait()
         except KeyboardInterrupt:
@@ -84,6 +103,33 @@ def serve_model(options: ServeOptions, settings: Settings) -> None:
         finally:
             _ignore_signals()  # an end in order takes seconds; a second Ctrl-C must not leave half of it running
             server.stop()
+
+
+def _serve_gguf(plan: GgufPlan, options: ServeOptions) -> None:
+    """Serve a GGUF model by llama.cpp in this process until a signal comes."""
+    given = {
+        "--adapter": options.adapters, "--python": options.python, "--env": options.env, "--build": options.build,
+        "--dtype": options.dtype, "--cache-gib": options.cache_gib, "--": options.extra,
+    }  # fmt: skip
+    wrong = [name for name, value in given.items() if value]
+    if wrong:
+        raise BadInput(
+            f"{wrong[0]} is for vLLM; a GGUF model is served by llama.cpp.", "Leave it out, or give a checkpoint."
+        )
+    note(f"Loading {plan.served.partition('@')[0]}; Ctrl-C stops it.")
+    with _signals_stop():
+        try:
+            begun = time.monotonic()
+            # Held for as long as it is to serve.
+            server, url = plan.start()
+            seconds = time.monotonic() - begun
+            mode = asyncio.run(_constraint(url, plan.served, plan.key, options.wait))
+            _tell(url, [plan.served], plan.key, seconds, mode, {"pid": os.getpid()}, options.as_json)
+            sys.stdout.flush()
+            while server:
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            note("Stopping.")
 
 
 def environment(options: ServeOptions, settings: Settings) -> VllmEnvironment:
@@ -105,40 +151,41 @@ def environment(options: ServeOptions, settings: Settings) -> VllmEnvironment:
     return serving_env.create(folder, build, note)
 
 
-def settings_for(plan: Plan) -> dict[str, str]:
-    """The variables that point Toolscout at it. The key is named, not shown."""
-    out = {"TOOLSCOUT_MODEL_URL": plan.url, "TOOLSCOUT_MODEL": plan.served[0]}
-    return out | ({"TOOLSCOUT_MODEL_KEY": "$TOOLSCOUT_MODEL_KEY"} if plan.key else {})
+def settings_for(url: str, served: str, key: str) -> dict[str, str]:
+    """The variables that point Toolscout at a model. The key is named, not shown."""
+    out = {"TOOLSCOUT_MODEL_URL": url, "TOOLSCOUT_MODEL": served}
+    return out | ({"TOOLSCOUT_MODEL_KEY": "$TOOLSCOUT_MODEL_KEY"} if key else {})
 
 
-async def _constraint(plan: Plan, seconds: float) -> str:
-    """How this vLLM constrains answers, found out by Toolscout's own client: the way it will be used."""
+async def _constraint(url: str, served: str, key: str, seconds: float) -> str:
+    """How this server constrains answers, found out by Toolscout's own client: the way it will be used."""
     from toolscout.server.backends.openai import OpenAIBackend
 
-    backend = OpenAIBackend(plan.url, model=plan.served[0], key=plan.key, timeout=seconds)
+    backend = OpenAIBackend(url, model=served, key=key, timeout=seconds)
     try:
         return await backend.probe()
     finally:
         await backend.close()
 
 
-def _tell(plan: Plan, found: VllmEnvironment, seconds: float, mode: str, pid: int | None, as_json: bool) -> None:
-    variables = settings_for(plan)
+def _tell(
+    url: str, served: Sequence[str], key: str, seconds: float, mode: str, facts: JsonObject, as_json: bool
+) -> None:
+    variables = settings_for(url, served[0], key)
     if as_json:
         emit(
             {
-                "url": plan.url,
-                "served": plan.served,
+                "url": url,
+                "served": list(served),
                 "settings": variables,
                 "constraint": mode,
-                "vllm": found.version,
-                "pid": pid,
+                **facts,
                 "seconds": round(seconds, 1),
             }
         )
         return
-    say(f"Ready after {seconds:.0f} s at {plan.url}, serving:")
-    for name in plan.served:
+    say(f"Ready after {seconds:.0f} s at {url}, serving:")
+    for name in served:
         say(f"  {name}")
     how = {
         "grammar": "grammars, from the answer's beginning",
@@ -149,7 +196,7 @@ def _tell(plan: Plan, found: VllmEnvironment, seconds: float, mode: str, pid: in
     say("Point Toolscout at it with:")
     for name, value in variables.items():
         say(f"  export {name}={value if value.startswith('$') else shlex.quote(value)}")
-    if len(plan.served) > 1:
+    if len(served) > 1:
         say("Any other name above can stand for TOOLSCOUT_MODEL.")
 
 
