@@ -6,9 +6,9 @@ probe checks that the answer obeys. In this order: ``response_format: json_schem
 ``response_format: json_object``, and plain text.
 
 vLLM and llama.cpp can do better, and are asked first whether they do: go on from an answer's beginning, under the same
-grammar as the model in process. A JSON Schema forces the schema's order of members there, so that a model that has passed an
-optional argument over cannot come back to it; it lets an untuned model spend half its tokens on line breaks; and the
-answer's fixed beginning is written token by token.
+grammar as the model in process. A JSON Schema forces the schema's order of members there, so that a model that has
+passed an optional argument over cannot come back to it; it lets an untuned model spend half its tokens on line breaks;
+and the answer's fixed beginning is written token by token.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class OpenAIBackend:
         await self.probe()
         if self.prefills and (grammar or prefix):
             return await self._continue(messages, prefix, grammar, max_tokens, top)
-        form = _MODES[self.mode](schema) if schema is not None else {}
+        form = _MODES.get(self.mode, _json_schema)(schema) if schema is not None else {}
         return await self._chat(messages, form, max_tokens, top)
 
     async def prepare(self) -> None:
