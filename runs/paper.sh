@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# The whole way at the scale of MCP-Flow (arXiv 2510.24284): every source, about 100,000 pairs, Qwen3-4B, GPUs, Ray.
+#
+#   runs/paper.sh OUT BASE
+#
+# BASE is the folder of the base's checkpoint (Qwen3-4B-Instruct). The stages are those of runs/small.sh, which is the
+# script to read and to try first; here each has the paper's settings. Stopped, the same command goes on. STAGES names the
+# stages to run (by default all), so that those for GPUs can go to another machine with the same OUT.
+#
+# Environment: TEACHER and JUDGE (OpenAI-compatible endpoints, for example `toolscout model serve` on other GPUs; their
+# models are TEACHER_MODEL and JUDGE_MODEL), RAY (HOST:PORT of a cluster for the crawl; without one: this machine),
+# MARKETPLACES (of smithery glama mcpso mcphub pulsemcp deepnlp pipedream), MAX_COST (ceiling of the synthesis, with
+# PRICE_IN and PRICE_OUT for a million tokens), LAUNCH (how the trainer is started), ENCODER_BASE (folder of a sentence
+# encoder; without it the shipped one is used), PYTHON (an interpreter with the extras), GAIA (its metadata.jsonl).
+set -euo pipefail
+
+if [ $# -ne 2 ]; then
+  sed -n '2,16s/^# \{0,1\}//p' "$0"
+  exit 2
+fi
+repo=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+base=$2
+stages=" ${STAGES:-crawl index synth encoder caller eval} "
+python=${PYTHON:-python3}
+export PYTHON=$python TOOLSCOUT_HOME=$out/home HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+tools=$out/catalogue/tools.jsonl.gz servers=$out/catalogue/servers.jsonl.gz
+test=$out/test.jsonl
+
+run() { "$python" -m toolscout "$@"; }
+wanted() { [[ $stages == *" $1 "* ]] && printf '\n== %s (%s)\n' "$1" "$(date +%F' '%H:%M)"; }
+
+# Sections 3.1 and D.1: marketplaces through the web agent, registries by their lists; every server deployed.
+if wanted crawl; then
+  sources=(--source registry --source npm --source pypi)
+  for place in ${MARKETPLACES:-smithery glama mcpso mcphub pulsemcp deepnlp pipedream}; do sources+=(--source "$place"); done
+  run crawl --work "$out/crawl" "${sources[@]}" --workers 8 ${RAY:+--ray "$RAY"} \
+    --export "$out/catalogue" --report "$out/crawl-report" ${TEACHER:+--endpoint "$TEACHER"}
+fi
+
+if wanted index; then
+  run catalog import --servers "$servers" --tools "$tools"
+fi
+
+# Sections 3.2, 3.3, D.3: five instructions a tool, filled, evolved to depth 2, filtered, split 12:1, 11:1, 10:1.
+if wanted synth; then
+  : "${TEACHER:?name the endpoint that writes the data}"
+  ask=(--endpoint "$TEACHER" --model "${TEACHER_MODEL:-}" --second-endpoint "${JUDGE:-$TEACHER}" --second-model "${JUDGE_MODEL:-}"
+    --max-cost "${MAX_COST:-0}" --price-in "${PRICE_IN:-0}" --price-out "${PRICE_OUT:-0}" --cache "$out/answers.db")
+  run synth calls --tools "$tools" --servers "$servers" --out "$out/synth" "${ask[@]}" \
+    --instructions 5 --depth 2 --languages zh=0.03,de=0.01,es=0.01 --concurrency 256
+  run synth plans --tools "$tools" --servers "$servers" --out "$out/plans" "${ask[@]}" --concurrency 256
+  run synth split --calls "$out/synth/calls.jsonl" --tools "$tools" --servers "$servers" --out "$out/split"
+  cat "$out"/split/{seen,unseen_tool,unseen_server}.jsonl > "$test"
+  run synth trajectories --calls "$out/split/train.jsonl" --home "$TOOLSCOUT_HOME" --out "$out/trajectories" "${ask[@]}"
+fi
+
+# Ours: two rounds, the second with the first one's mistakes as negatives.
+if wanted encoder && [ -n "${ENCODER_BASE:-}" ]; then
+  data=("$out/split/train.jsonl" "$test" "$tools" "$servers")
+  STAGES=train "$repo/runs/train_encoder.sh" "$ENCODER_BASE" "$out/encoder-1" "${data[@]}" --epochs 1
+  "$repo/runs/train_encoder.sh" "$out/encoder-1/run/model" "$out/encoder" "${data[@]}" --epochs 1 \
+    --miner "$out/encoder-1/run/model" --fit-share 0.08
+fi
+if [ -e "$out/encoder/encoder/search.json" ]; then export TOOLSCOUT_ENCODER=$out/encoder/encoder; fi
+
+# Section 4.1: LoRA of rank 16, rate 5e-5, one epoch, as the preset has it; then, ours, rewards that programs check.
+if wanted caller; then
+  STAGES="rows train rl export" LAUNCH=${LAUNCH:-accelerate launch --config_file $repo/runs/accelerate.yaml} NAME=qwen3-4b \
+    "$repo/runs/train_caller.sh" qwen3-4b "$base" "$out/caller" "$out/split/train.jsonl" "$test" "$tools" "$servers"
+fi
+
+# Every table and figure, with the tuned model behind an address of its own. `toolscout eval --help` lists the rest.
+if wanted eval; then
+  results=$out/results
+  mkdir -p "$results"
+  run model serve "base=$base" --adapter "tuned=$out/caller/rl/adapter" --port 0 --yes --json > "$results/served.json" &
+  server=$!
+  trap 'kill "$server" 2>/dev/null || true' EXIT
+  until grep -q '^}' "$results/served.json"; do
+    kill -0 "$server"
+    sleep 5
+  done
+  field() { "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$results/served.json" "$1"; }
+  address=$(field url)
+  named() { grep -o "\"$1\(@[^\"]*\)\?\"" "$results/served.json" | head -1 | tr -d '"'; }
+  pool=(--tools "$tools" --servers "$servers" --calls "$test")
+  run eval retrieval "${pool[@]}" --peers fastmcp,bm25s,mcp-zero --ablation --json "$results/retrieval.json" \
+    --report "$results/retrieval"
+  run eval needle "${pool[@]}" --json "$results/needle.json" --report "$results/needle"
+  for name in base tuned; do
+    who=(--model "$(named "$name")" --model-url "$address")
+    for candidates in 10 100; do # Tables 3 and 4
+      run eval calls --tools "$tools" --calls "$test" --candidates "$candidates" "${who[@]}" \
+        --json "$results/calls-$name-$candidates.json"
+    done
+    run eval calls --tools "$tools" --calls "$test" --limit 500 --compare candidates "${who[@]}" \
+      --json "$results/sizes-$name.json" # Figure 6
+    run eval calls --tools "$tools" --calls "$test" --limit 500 --compare exemplars --exemplars "$out/split/train.jsonl" \
+      --any-tool "${who[@]}" --json "$results/exemplars-$name.json" # Figure 5
+    run eval strategies "${pool[@]}" --limit 500 "${who[@]}" --json "$results/strategies-$name.json"
+    run eval plan --tools "$tools" --calls "$out/plans/calls.jsonl" --limit 500 "${who[@]}" --json "$results/plan-$name.json"
+    # Section 4.4, Figure 8: the agent alone, with search, and with the first call written for it.
+    run eval agent "${who[@]}" ${GAIA:+--gaia "$GAIA"} --json "$results/agent-$name.json" --report "$results/agent-$name"
+  done
+  kill "$server"
+  wait "$server" || true
+fi
