@@ -175,7 +175,7 @@ async def measure_policy(settings: Settings, calls: int = 2000) -> dict[str, flo
         passage = governor.passage(tool.tool_id, lambda: OURSELVES)
         if passage is not None:
             passage.decide(tool, arguments)
-            await passage.admit(None, {})
+            await passage.admit(None, {}, lambda: tool)
             passage.forward({})
             passage.finish(result)
             passage.close()

@@ -39,10 +39,12 @@ def run_http(address: str) -> None:
     import uvicorn
 
     from toolscout.server.engine import Engine
+    from toolscout.server.logs import configure_logging
     from toolscout.settings import load_settings
 
     host, port = parse_address(address)
     settings = load_settings()
+    configure_logging(settings)
     application = make_http_app(Engine(settings, serving=True), settings, host)
     config = uvicorn.Config(
         application, host=host, port=port, log_level="warning", lifespan="on", timeout_graceful_shutdown=5
@@ -67,7 +69,7 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     from contextlib import asynccontextmanager
 
     from toolscout.server.app import App
-    from toolscout.server.metrics import Metrics
+    from toolscout.server.metrics import CountedBytes, Metrics
 
     auth = make_auth(settings)
     if auth is None and not is_loopback(host):
@@ -76,8 +78,7 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
             "Set TOOLSCOUT_AUTH_TOKEN (or TOOLSCOUT_AUTH_JWKS), or listen on 127.0.0.1.",
         )
     app = App(engine, auth=auth, local=False)
-    metrics = Metrics(engine)
-    app.on_call = metrics.observe
+    engine.telemetry.metrics = metrics = Metrics(engine)
     app.fastmcp.custom_route("/health", methods=["GET"])(_health(engine))
     app.fastmcp.custom_route("/metrics", methods=["GET"])(_guarded(metrics.page, auth))
     application = app.fastmcp.http_app(
@@ -97,6 +98,7 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
             yield state
 
     application.router.lifespan_context = with_engine
+    application.add_middleware(CountedBytes, metrics=metrics)
     return application
 
 
