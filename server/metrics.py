@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,13 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.responses import Response
 
+from toolscout.server.metrics_shared import SHARED_FOLDER
+
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from toolscout.server.engine import Engine
-
-SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""Where several workers on one port put their numbers together; set before this module is imported."""
 
 OTHERS = "other"
 """The label of upstreams beyond the first `MOST_SERVERS`."""
@@ -33,6 +33,7 @@ MOST_SERVERS = 200
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _UPSTREAM_BUCKETS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0)  # one set for each server: fewer
+_REFRESH_SECONDS = 5.0
 _LIVE = {"multiprocess_mode": "livesum"}
 _NEWEST = {"multiprocess_mode": "livemax"}
 
@@ -127,6 +128,12 @@ class Metrics:
                 gauge.clear()  # upstreams that are gone; among several workers they stay, at what they were last
             for label, value in values.items():
                 gauge.labels(label).set(value)
+
+    async def keep_fresh(self) -> None:
+        """Refresh again and again: among several workers, the one that is asked shows what all have set."""
+        while True:
+            self.refresh()
+            await asyncio.sleep(_REFRESH_SECONDS)
 
     async def page(self, request: Request) -> Response:
         """The text page that Prometheus scrapes."""

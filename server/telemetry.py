@@ -151,23 +151,23 @@ class Telemetry:
         """An upstream was started (or connected), or could not be."""
         if self.metrics is not None:
             self.metrics.upstream_start(server, error, seconds)
-        self._upstream_event("start", server, error, seconds)
+        said = f"{server} did not start: {error}" if error else f"{server} started in {seconds * 1000:.0f} ms"
+        self._upstream_event("upstream_start", server, error, said, seconds)
 
     def upstream_crashed(self, server: str) -> None:
         """A live upstream has ended, or its connection broke, without being told to."""
         if self.metrics is not None:
             self.metrics.upstream_crash(server)
-        self._upstream_event("end", server, "upstream_crashed", None)
+        self._upstream_event("upstream_end", server, "upstream_crashed", f"{server} has ended by itself", None)
 
-    def _upstream_event(self, what: str, server: str, error: str, seconds: float | None) -> None:
+    def _upstream_event(self, what: str, server: str, error: str, said: str, seconds: float | None) -> None:
         if not upstreams_logger.isEnabledFor(logging.INFO):
             return
-        event: dict[str, Any] = {"event": f"upstream_{what}", "server": server, "outcome": "error" if error else "ok"}
+        event: dict[str, Any] = {"event": what, "server": server, "outcome": "error" if error else "ok"}
         event["error"] = error
         if seconds is not None:
             event["duration_ms"] = round(seconds * 1000, 2)
-        took = f" in {seconds * 1000:.0f} ms" if seconds is not None else ""
-        upstreams_logger.info("upstream %s: %s of %s%s", error or "ok", what, server, took, extra={"event": event})
+        upstreams_logger.info("%s", said, extra={"event": event})
 
     def model(self, error: str, seconds: float) -> None:
         """The call generator has answered once, or failed."""

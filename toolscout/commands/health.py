@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Annotated
 
 import typer
@@ -15,14 +16,21 @@ def serve(
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve streamable HTTP there.", show_default="stdio")
     ] = None,
+    workers: Annotated[int, typer.Option(metavar="N", help="Processes behind the HTTP port (docs/SERVING.md).")] = 1,
+    log_format: Annotated[
+        str, typer.Option(metavar="plain|json", help="How the log is written to stderr.", show_default="plain")
+    ] = "",
 ) -> None:
     """Run the MCP server: over stdio for a client that starts it, or over HTTP.
 
-    Beyond loopback the HTTP face needs a bearer token in TOOLSCOUT_AUTH_TOKEN.
+    Beyond loopback the HTTP face needs a bearer token in TOOLSCOUT_AUTH_TOKEN. Instead of --log-format, which makes
+    the start a little slower, a client's configuration may set TOOLSCOUT_LOG_FORMAT.
     """
     from toolscout.server.serve import run
 
-    run(http)
+    if log_format:
+        os.environ["TOOLSCOUT_LOG_FORMAT"] = log_format  # for workers, too
+    run(http, workers)
 
 
 def doctor(
