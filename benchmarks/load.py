@@ -3,11 +3,11 @@
     python benchmarks/load.py --clients 500 --minutes 10 [--workers N] [--postgres] [--json FILE]
     python benchmarks/load.py --clients 500 --minutes 10 --invoke-share 1 --against proxy      # FastMCP's own proxy
 
-A real ``toolscout serve --http`` is started in a home of its own, with one stdio upstream that echoes, and the tools of
-``--servers`` and ``--tools`` beside it; or with ``--against proxy`` FastMCP's proxy of the same upstream. Clients keep a
-connection each and make one call after another (``--pause``: mean seconds between, 0 as fast as they can). ``--era``:
-modern, legacy or mixed. ``--requests FILE``: one request per line for `find_tools`; some are built in. Drivers run in
-processes of their own. Times before ``--warmup`` seconds have passed do not count.
+A real ``toolscout serve --http`` is started in a home of its own, with one stdio upstream that echoes, and the tools
+of ``--servers`` and ``--tools`` beside it; or with ``--against proxy`` FastMCP's proxy of the same upstream. Clients
+keep a connection each and make one call after another (``--pause``: mean seconds between, 0 as fast as they can).
+``--era``: modern, legacy or mixed. ``--requests FILE``: one request per line for `find_tools`; some are built in.
+Drivers run in processes of their own. Times before ``--warmup`` seconds have passed do not count.
 
 Of several runs beside each other only the shares of the processors can be told; run one at a time.
 """
@@ -138,7 +138,11 @@ def served(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, sub
             entry = {"command": sys.executable, "args": ["-c", UPSTREAM]}
             (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"bench": entry}}))
             if options.tools:
-                files = ["--tools", str(options.tools), *(["--servers", str(options.servers)] if options.servers else [])]
+                files = [
+                    "--tools",
+                    str(options.tools),
+                    *(["--servers", str(options.servers)] if options.servers else []),
+                ]
                 toolscout = [sys.executable, "-m", "toolscout", "catalog", "import", *files]
                 subprocess.run(toolscout, env=env, check=True, stdout=sys.stderr)
             address = ["--http", f"127.0.0.1:{port}", "--workers", str(options.workers)]

@@ -78,7 +78,7 @@ class Connection:
         return await self.request("tools/call", {"name": tool, "arguments": arguments}, tool)
 
     async def request(self, method: str, params: dict[str, Any], name: str = "") -> dict[str, Any]:
-        """One request and its answer. Raises OSError, EOFError or ValueError when the connection or the answer fails."""
+        """A request and its answer. Raises OSError, EOFError or ValueError where either fails."""
         if self._writer is None:
             await self.open()
         self._id += 1

@@ -18,7 +18,7 @@ _CALLERS = frozenset({"tool_error", "upstream_refused", "cancelled", "invalid_ar
 """What says little against an upstream: the call was wrong, or the client gave up."""
 
 _FIXES = {
-    "upstream_timeout": "Raise TOOLSCOUT_UPSTREAM_CALL_TIMEOUT or its \"timeout\" in mcp.json, or see why it is slow.",
+    "upstream_timeout": 'Raise TOOLSCOUT_UPSTREAM_CALL_TIMEOUT or its "timeout" in mcp.json, or see why it is slow.',
     "upstream_crashed": "It ends by itself: toolscout doctor shows its stderr; look for its own limits, and update it.",
     "upstream_start_failed": "Run: toolscout doctor (it starts each server and shows what it says).",
     "upstream_start_timeout": "Raise TOOLSCOUT_UPSTREAM_START_TIMEOUT, or install its package beforehand.",
@@ -40,7 +40,9 @@ _REFUSAL_FIXES = {
 def examine_calls(traffic: Traffic) -> list[Check]:
     """What the calls show, the worst first."""
     checks = [
-        check for name, upstream in sorted(traffic.upstreams.items()) if (check := _upstream(name, upstream)) is not None
+        check
+        for name, upstream in sorted(traffic.upstreams.items())
+        if (check := _upstream(name, upstream)) is not None
     ]
     by = sorted({who for who, _ in traffic.refusals})
     for who in by:

@@ -65,7 +65,9 @@ def from_logs(path: Path) -> Traffic:
                 lines += bool(line.strip())
                 ours += _logged(traffic, line)
     except OSError as error:
-        raise NotFound(f"{path} cannot be read: {error.strerror}.", "Name a file that the log was written to.") from None
+        raise NotFound(
+            f"{path} cannot be read: {error.strerror}.", "Name a file that the log was written to."
+        ) from None
     if lines and not ours:
         raise BadInput(
             f"{path} holds no JSON log of Toolscout's.", "Serve with --log-format json, and send stderr to a file."
