@@ -7,9 +7,12 @@ request states, and which approvals are used up.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -62,7 +65,16 @@ def application() -> Starlette:
     from toolscout.server.logs import configure_logging
     from toolscout.settings import load_settings
 
+    threading.Thread(target=_follow_parent, name="parent", daemon=True).start()
     settings = load_settings()
     configure_logging(settings)
     raise_file_limit()
     return make_http_app(Engine(settings, serving=True), settings, os.environ[_HOST])
+
+
+def _follow_parent() -> None:
+    """End as by SIGTERM when the supervisor has gone: killed hard, it cannot say so, and the port would stay taken."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,6 +80,45 @@ def test_two_workers_share_a_port_a_catalogue_in_postgresql_and_their_numbers(
         pids, page = asyncio.run(use(url))
     assert 'toolscout_upstreams{state="live"} 2.0' in page
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids) or sys.platform != "linux"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_workers_end_when_their_supervisor_is_killed_and_a_killed_worker_is_replaced(settings: Settings) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    command = [sys.executable, "-m", "toolscout", "serve", "--workers", "2", "--http", f"127.0.0.1:{address[1]}"]
+    supervisor = subprocess.Popen(command, env=environment(settings.home))
+
+    def serving() -> list[int]:
+        children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
+        return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+    def healthy() -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"http://127.0.0.1:{address[1]}/health", timeout=5).status_code == 200
+        return False
+
+    eventually(lambda: healthy() and len(serving()) == 2)
+    before = serving()
+    os.kill(before[0], signal.SIGKILL)
+    eventually(lambda: len(serving()) == 2 and before[0] not in serving())
+    assert before[1] in serving()
+    eventually(healthy)
+    last = serving()
+    supervisor.kill()
+    supervisor.wait()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in last))
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(address)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def test_an_approval_is_used_once_whoever_is_quicker(tmp_path: Path) -> None:
