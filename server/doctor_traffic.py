@@ -110,7 +110,9 @@ def from_metrics(source: str, headers: dict[str, str] | None = None) -> Traffic:
     Raises NotFound where it cannot be read, BadInput where it is no metrics page of Toolscout's.
     """
     traffic = Traffic(source)
-    found = [_count(traffic, *sample) for sample in _samples(_page(source, headers or {}).splitlines())]
+    found = list(_samples(_page(source, headers or {}).splitlines()))
+    for sample in found:
+        _count(traffic, *sample)
     if not found:
         raise BadInput(f"{source} is no metrics page of Toolscout's.", "Name http://HOST:PORT/metrics of a server.")
     return traffic
