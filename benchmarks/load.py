@@ -248,18 +248,24 @@ def summary(done: list[Done], seconds: float) -> dict[str, Any]:
             times.setdefault(label, []).extend(values)
         for kind, count in one.errors.items():
             errors[kind] = errors.get(kind, 0) + count
-    calls = sorted(one.calls for one in done)
-    squares = sum(c * c for c in calls)
+    eras = sorted({one.era for one in done})
     return {
-        "calls": sum(calls),
-        "calls_per_second": round(sum(calls) / seconds, 1),
+        "calls": sum(one.calls for one in done),
+        "calls_per_second": round(sum(one.calls for one in done) / seconds, 1),
         "errors": dict(sorted(errors.items(), key=lambda item: -item[1])),
         "tools": {label: spread(values, seconds) for label, values in sorted(times.items())},
-        "per_client": {
-            "least": calls[0], "p5": at(calls, 0.05), "median": at(calls, 0.5), "p95": at(calls, 0.95),
-            "most": calls[-1], "jain": round(sum(calls) ** 2 / (len(calls) * squares), 4) if squares else 0.0,
-        },
-    }  # fmt: skip
+        # Each era for itself: a call of the older one costs the server more, so its clients get fewer done.
+        "per_client": {era: fairness([one.calls for one in done if one.era == era]) for era in eras},
+    }
+
+
+def fairness(counts: list[int]) -> dict[str, Any]:
+    """Calls done per client, and Jain's index: 1 is perfectly fair, 1/n is one client that got everything."""
+    calls = sorted(counts)
+    squares = sum(c * c for c in calls)
+    shares = {"least": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "most": 1.0}
+    jain = round(sum(calls) ** 2 / (len(calls) * squares), 4) if squares else 0.0
+    return {"clients": len(calls), **{name: at(calls, share) for name, share in shares.items()}, "jain": jain}
 
 
 def spread(values: list[float], seconds: float) -> dict[str, Any]:
@@ -277,7 +283,7 @@ def at(ordered: list[Any], share: float) -> Any:
 
 def text_of(result: dict[str, Any]) -> str:
     """The same for people."""
-    fair, memory = result["per_client"], result["memory"]
+    memory = result["memory"]
     lines = [
         f"{result['against']}: {result['clients']} clients, {result['seconds']:g} s, {result['workers']} worker(s), "
         f"{result['era']}, {result['database']}",
@@ -288,10 +294,8 @@ def text_of(result: dict[str, Any]) -> str:
             f"  {label:10} {t['calls']:>8,}  p50 {t['p50_ms']:g} ms, p95 {t['p95_ms']:g}, p99 {t['p99_ms']:g}, "
             f"most {t['most_ms']:g}"
         )
-    lines.append(
-        f"calls per client: least {fair['least']}, p5 {fair['p5']}, median {fair['median']}, p95 {fair['p95']}, "
-        f"most {fair['most']}; Jain's index {fair['jain']}"
-    )
+    for era, fair in result["per_client"].items():
+        lines.append(f"calls per client, {era}: " + ", ".join(f"{name} {value}" for name, value in fair.items()))
     lines.append("memory: " + ", ".join(f"{key} {value}" for key, value in memory.items()))
     return "\n".join(lines)
 

@@ -36,6 +36,7 @@ class Work:
 class Done:
     """What came of it. ``times`` holds seconds by label, of calls that began after the warm-up and were answered."""
 
+    era: str = ""
     calls: int = 0
     times: dict[str, list[float]] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
@@ -140,7 +141,7 @@ class Connection:
 
 async def client(work: Work, seed: int) -> Done:
     """One client's calls, one after another."""
-    done, rng, connection = Done(), random.Random(seed), Connection(work)
+    done, rng, connection = Done(work.era), random.Random(seed), Connection(work)
     weights = [weight for *_, weight in work.calls]
     await asyncio.sleep(rng.random() * min(2.0, max(0.0, work.from_ - time.time())))  # not all in one instant
     while time.time() < work.until:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 
-from toolscout.server.doctor import Check
+from toolscout.server.doctor import Check, Status
 from toolscout.server.doctor_traffic import Traffic, Upstream
 
 _SLOW_SECONDS = 10.0
@@ -83,7 +83,7 @@ def _upstream(name: str, upstream: Upstream) -> Check | None:
     share = failed / upstream.calls if upstream.calls else 1.0
     broken = share >= _BROKEN_SHARE and upstream.calls >= _FEW
     mild = share < _FAILING_SHARE and not starts and not upstream.crashes and not (slow and slow >= _SLOW_SECONDS)
-    status = "fail" if broken else "ok" if mild else "warn"
+    status: Status = "fail" if broken else "ok" if mild else "warn"
     return Check(f"server {name}", status, "; ".join(facts), " ".join(dict.fromkeys(fixes)))
 
 

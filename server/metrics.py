@@ -141,7 +141,7 @@ class Metrics:
         registry = self.registry
         if self.shared:
             registry = CollectorRegistry()
-            MultiProcessCollector(registry)
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     def _of(self, metric: Any, *labels: str) -> Any:
