@@ -45,7 +45,7 @@ def run_http(address: str, workers: int = 1) -> None:
 
     host, port = parse_address(address)
     settings = load_settings()
-    configure_logging(settings)
+    ours = configure_logging(settings)
     check_access(settings, host)
     if workers != 1:
         from toolscout.server.workers import run_workers
@@ -57,6 +57,8 @@ def run_http(address: str, workers: int = 1) -> None:
     config = uvicorn.Config(
         application, host=host, port=port, log_level="warning", lifespan="on", timeout_graceful_shutdown=5
     )
+    if ours:
+        configure_logging(settings)  # uvicorn has put handlers of its own in
     uvicorn.Server(config).run()
 
 

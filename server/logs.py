@@ -25,10 +25,10 @@ _CLOSE_SECONDS = 2.0
 _FRAMES = 20
 
 
-def configure_logging(settings: Settings) -> None:
-    """Send the logs where the settings want them. Call it once, before serving."""
+def configure_logging(settings: Settings) -> bool:
+    """Send the logs where the settings want them, once before serving; False where they want nothing."""
     if settings.log_format == "plain" and not settings.log_level:
-        return
+        return False
     handler = StderrHandler()
     handler.setFormatter(JsonLines() if settings.log_format == "json" else Plain())
     root = logging.getLogger()
@@ -42,6 +42,7 @@ def configure_logging(settings: Settings) -> None:
         other.propagate = True
         other.setLevel(logging.WARNING)
     logging.raiseExceptions = False
+    return True
 
 
 class JsonLines(logging.Formatter):
