@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +30,6 @@ from toolscout.server.wire import error_result, json_result, text_result
 from toolscout.validation import ARGUMENT_KEYS, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fastmcp.server.auth import AuthProvider
     from mcp.server.context import ServerRequestContext
     from mcp.shared.dispatcher import ProgressFnT
@@ -40,6 +37,7 @@ if TYPE_CHECKING:
     from toolscout.server.asking import Asking
     from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.engine import Engine
+    from toolscout.server.telemetry import Call
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +60,6 @@ class App:
         self.engine = engine
         offers = engine.settings.install_offers
         self._offers = local if offers is None else offers
-        self.on_call: Callable[[str, str, float], None] | None = None
         self.fastmcp: FastMCP[Any] = FastMCP(
             contract.NAME,
             version=__version__,
@@ -87,23 +84,18 @@ class App:
     async def _call_tool(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams
     ) -> dict[str, Any]:
-        if self.on_call is None or params.name not in _INPUTS:
-            return await self._dispatch(ctx, params)
-        started = time.perf_counter()
-        outcome = "cancelled"
-        try:
-            result = await self._dispatch(ctx, params)
-            outcome = "error" if result.get("isError") else "ok"
-            return result
-        finally:
-            self.on_call(params.name, outcome, time.perf_counter() - started)
-
-    async def _dispatch(
-        self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams
-    ) -> dict[str, Any]:
-        arguments = dict(params.arguments or {})
         if params.name not in _INPUTS:
             return text_result(self._unknown_tool(params.name), is_error=True)
+        with self.engine.telemetry.tool_call(params.name, ctx) as call:
+            result = await self._dispatch(ctx, params, call)
+            if result.get("isError"):
+                call.error = call.error or "tool_error"
+            return result
+
+    async def _dispatch(
+        self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams, call: Call
+    ) -> dict[str, Any]:
+        arguments = dict(params.arguments or {})
         if params.name == "invoke":
             arguments = _renamed(arguments)
         if problems := validate(arguments, _INPUTS[params.name], key=f"toolscout:{params.name}"):
@@ -111,6 +103,7 @@ class App:
             wrong = "\n".join(problem.line() for problem in problems)
             if params.name == "invoke" and any(name not in contract.INVOKE_INPUT["properties"] for name in arguments):
                 wrong += "\nThe tool's own arguments go inside 'arguments'."
+            call.error = "invalid_arguments"
             return text_result(f"{params.name} was not called.\n{wrong}\nIts input schema: {schema}", is_error=True)
         try:
             if params.name == "find_tools":
@@ -119,10 +112,12 @@ class App:
                 return json_result(await self.engine.suggest_call(**arguments))
             return await self._invoke(ctx, params, arguments)
         except ToolscoutError as error:
+            call.error = error.kind
             return error_result(error)
         except (asyncio.CancelledError, MCPError):
             raise
         except Exception as error:
+            call.error = "internal"
             logger.exception("%s failed", params.name)
             return text_result(f"Toolscout failed inside {params.name}: {type(error).__name__}.", is_error=True)
 

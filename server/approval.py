@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ _ASKED = "toolscout-asked:"
 _APPROVED = "toolscout-approved:"
 _YES = "allow"
 _MOST_ARGUMENTS = 40
-_MOST_SPENT = 100_000
 _LONGEST_VALUE = 500
 _DECLARED = {
     Effect.READ_ONLY: "it only reads",
@@ -105,22 +103,6 @@ def standing_of(relayed: Relayed) -> Standing | None:
             answer = (relayed.get("input_responses") or {}).get(KEY)
             return Standing(prefix == _APPROVED, digest, nonce, inner, answer)
     return None
-
-
-class Spent:
-    """States that were used: a yes holds once, however often a client sends it to this process."""
-
-    def __init__(self) -> None:
-        self._nonces: OrderedDict[str, None] = OrderedDict()
-
-    def __contains__(self, nonce: str) -> bool:
-        return nonce in self._nonces
-
-    def add(self, nonce: str) -> None:
-        """Remember a use. As many are remembered as could be answered before a seal expires."""
-        self._nonces[nonce] = None
-        if len(self._nonces) > _MOST_SPENT:
-            self._nonces.popitem(last=False)
 
 
 def without_ours(relayed: Relayed) -> Relayed:

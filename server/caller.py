@@ -44,6 +44,7 @@ from toolscout.server.grounding import (
     repeated,
 )
 from toolscout.server.skeleton import extract, skeleton
+from toolscout.server.telemetry import model_call
 from toolscout.settings import Settings
 from toolscout.validation import Problem, asking_less, validate
 
@@ -610,14 +611,15 @@ class _Run:
             messages = await asyncio.to_thread(self.rendered)
             before = time.perf_counter() - self.started
             try:
-                given = await self.backend.generate(
-                    [*messages, *more],
-                    prefix=prefix,
-                    grammar=grammar,
-                    schema=schema,
-                    max_tokens=max_tokens,
-                    top=top or 1,
-                )
+                with model_call(self.backend.name):
+                    given = await self.backend.generate(
+                        [*messages, *more],
+                        prefix=prefix,
+                        grammar=grammar,
+                        schema=schema,
+                        max_tokens=max_tokens,
+                        top=top or 1,
+                    )
                 if not self.prompt_tokens and given.first_token_seconds is not None:
                     self.first_token_seconds = before + given.first_token_seconds
                 self.prompt_tokens += given.prompt_tokens

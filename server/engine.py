@@ -9,7 +9,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,6 +21,7 @@ from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import ADVICE_FILTERED, ADVICE_PROBED, compact_answer
 from toolscout.server.journal import Journal
 from toolscout.server.launch import runs
+from toolscout.server.telemetry import Telemetry, current_call, span
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from toolscout.server.link import Relayed
     from toolscout.server.pool import UpstreamPool
     from toolscout.server.probe import Prober
+    from toolscout.server.upstream import UpstreamStatus
     from toolscout.settings import Settings
 
     CallResult = CallToolResult | InputRequiredResult
@@ -73,6 +74,7 @@ class Engine:
         self.on_change: Callable[[], None] | None = None
         """Called on the event loop when `behind` has changed."""
         self.journal = Journal(self._open_catalogue)
+        self.telemetry = Telemetry()
         self._work = ThreadPoolExecutor(2, thread_name_prefix="engine")
         self._lock = threading.RLock()
         self._catalogue: Catalogue | None = None
@@ -93,6 +95,10 @@ class Engine:
         self._relisting: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Engine:
+        if self.serving:
+            from toolscout.server.tracing_switch import make_tracing
+
+            self.telemetry.tracing = make_tracing(self.settings)
         self._loading = asyncio.create_task(self._load())
         return self
 
@@ -119,6 +125,7 @@ class Engine:
             self._index.close()
         if self._catalogue is not None:
             self._catalogue.close()
+        await asyncio.to_thread(self.telemetry.close)
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
@@ -146,7 +153,9 @@ class Engine:
         if self._pool is None:
             from toolscout.server.pool import UpstreamPool
 
-            self._pool = UpstreamPool(self.settings, self._upstreams, on_tools_changed=self._tools_changed)
+            self._pool = UpstreamPool(
+                self.settings, self._upstreams, on_tools_changed=self._tools_changed, telemetry=self.telemetry
+            )
         return self._pool
 
     @property
@@ -242,9 +251,19 @@ class Engine:
         """Tools in the index that is open."""
         return len(self._index) if self._index is not None else 0
 
-    def upstream_states(self) -> Counter[str]:
-        """How many upstreams are in which state; none before the first call."""
-        return Counter(str(status.state) for status in self._pool.status()) if self._pool is not None else Counter()
+    @property
+    def index_made(self) -> float | None:
+        """When the index that is open was built, in seconds since 1970; None where there is none."""
+        return self._pointer[0] / 1e9 if self._pointer is not None and self._index is not None else None
+
+    @property
+    def index_servers(self) -> int:
+        """Servers in the index that is open."""
+        return self._index.meta.servers if self._index is not None else 0
+
+    def upstreams(self) -> list[UpstreamStatus]:
+        """The upstreams that were used so far; none before the first call."""
+        return self._pool.status() if self._pool is not None else []
 
     def knows(self, tool_id: str) -> bool:
         """Whether ``tool_id`` is in the index that is open."""
@@ -314,19 +333,21 @@ class Engine:
         )
         wanted = [ToolRequest(server=r.get("server", ""), tool=r["tool"]) for r in requests]
         enabled = frozenset(self._enabled())
-        answer = await self._run(
-            partial(
-                index.find,
-                query,
-                requests=wanted,
-                limit=limit,
-                filters=filters,
-                exemplars=exemplars,
-                dynamic=dynamic,
-                favour=enabled,
-                priors=self._priors if index is self._index else None,
+        with span("search", attributes={"toolscout.index.tools": len(index)}):
+            answer = await self._run(
+                partial(
+                    index.find,
+                    query,
+                    requests=wanted,
+                    limit=limit,
+                    filters=filters,
+                    exemplars=exemplars,
+                    dynamic=dynamic,
+                    favour=enabled,
+                    priors=self._priors if index is self._index else None,
+                )
             )
-        )
+        _tell(results=len(answer.hits), no_match=answer.no_match)
         return await self.prober.sift(answer, enabled) if self.settings.probe_offers and answer.hits else answer
 
     async def suggest_call(
@@ -359,6 +380,7 @@ class Engine:
                 }
             candidates = [Candidate(tool=hit.tool, score=hit.score, exemplars=hit.exemplars) for hit in answer.hits]
         suggestion = await self.caller.suggest(task, candidates, context=context, steps=steps)
+        _tell(candidates=len(candidates), steps=steps, calls=len(suggestion.calls), abstained=suggestion.abstained)
         shaped = suggestion.to_answer({c.tool.tool_id: c.tool for c in candidates})
         for call in shaped["calls"]:
             server_id = next(c.tool.server_id for c in candidates if c.tool.tool_id == call["tool_id"])
@@ -658,6 +680,11 @@ class Engine:
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._work, work)
+
+
+def _tell(**facts: Any) -> None:
+    if (call := current_call()) is not None:
+        call.facts.update({f"toolscout.{name}": value for name, value in facts.items()})
 
 
 def _has_failed(task: asyncio.Task[None]) -> bool:

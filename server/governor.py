@@ -18,12 +18,12 @@ from toolscout.server.asking import Asking, CannotAsk
 from toolscout.server.wire import text_result
 
 if TYPE_CHECKING:
-    from toolscout.server.approval import Spent
     from toolscout.server.audit import AuditLog
     from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.link import Relayed
     from toolscout.server.policy import Decision, Policy
     from toolscout.server.ratelimit import Limiter
+    from toolscout.server.spent import Spent
     from toolscout.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -82,17 +82,17 @@ class Governor:
         return self._policy
 
     def _read(self, stamp: tuple[int, int, int]) -> None:
-        from toolscout.server.approval import Spent
         from toolscout.server.audit import AuditLog, log_file
         from toolscout.server.policy import PolicyBroken, read_policy
         from toolscout.server.ratelimit import Limiter
+        from toolscout.server.spent import Spent
 
         # Until it is read: whatever goes wrong on the way, nothing is called.
         self._policy = None
         self._error = PolicyRefusal("policy_broken", f"The policy file {self._path} cannot be read.")
         self._stamp = stamp
         self._limiter = self._limiter or Limiter()
-        self._spent = self._spent or Spent()
+        self._spent = self._spent or Spent(self._settings.home)
         try:
             policy = read_policy(self._path)
             options = policy.audit
@@ -209,8 +209,8 @@ class Passage:
                 self._answered(standing.approved or approval.is_yes(standing.answer))
                 if standing.nonce not in self._spent:
                     self._take()  # first: a yes is not used up by a call that is not made
-                    self._spent.add(standing.nonce)
-                    return None
+                    if self._spent.add(standing.nonce):
+                        return None
                 self._approved, before = False, "The same call was approved before; this is another one.\n"
         elif standing is not None:
             before = "What would be called is not what you were shown before.\n"

@@ -29,8 +29,8 @@ _HEALTH_WAITS_SECONDS = 1.0
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-def run_http(address: str) -> None:
-    """Serve on ``HOST:PORT`` until interrupted.
+def run_http(address: str, workers: int = 1) -> None:
+    """Serve on ``HOST:PORT`` until interrupted, with so many processes (see `workers`).
 
     Raises:
         BadInput: the address is not of that form.
@@ -39,14 +39,26 @@ def run_http(address: str) -> None:
     import uvicorn
 
     from toolscout.server.engine import Engine
+    from toolscout.server.limits import raise_file_limit
+    from toolscout.server.logs import configure_logging
     from toolscout.settings import load_settings
 
     host, port = parse_address(address)
     settings = load_settings()
+    ours = configure_logging(settings)
+    check_access(settings, host)
+    if workers != 1:
+        from toolscout.server.workers import run_workers
+
+        run_workers(host, port, workers)
+        return
+    raise_file_limit()
     application = make_http_app(Engine(settings, serving=True), settings, host)
     config = uvicorn.Config(
         application, host=host, port=port, log_level="warning", lifespan="on", timeout_graceful_shutdown=5
     )
+    if ours:
+        configure_logging(settings)  # uvicorn has put handlers of its own in
     uvicorn.Server(config).run()
 
 
@@ -67,17 +79,12 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     from contextlib import asynccontextmanager
 
     from toolscout.server.app import App
-    from toolscout.server.metrics import Metrics
+    from toolscout.server.metrics import CountedBytes, Metrics
 
+    check_access(settings, host)
     auth = make_auth(settings)
-    if auth is None and not is_loopback(host):
-        raise NotAllowed(
-            f"Refusing to listen on {host} without authentication.",
-            "Set TOOLSCOUT_AUTH_TOKEN (or TOOLSCOUT_AUTH_JWKS), or listen on 127.0.0.1.",
-        )
     app = App(engine, auth=auth, local=False)
-    metrics = Metrics(engine)
-    app.on_call = metrics.observe
+    engine.telemetry.metrics = metrics = Metrics(engine)
     app.fastmcp.custom_route("/health", methods=["GET"])(_health(engine))
     app.fastmcp.custom_route("/metrics", methods=["GET"])(_guarded(metrics.page, auth))
     application = app.fastmcp.http_app(
@@ -94,10 +101,25 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     @asynccontextmanager
     async def with_engine(starlette: Any) -> Any:
         async with engine, inner(starlette) as state:
-            yield state
+            showing = asyncio.create_task(metrics.keep_fresh()) if metrics.shared else None
+            try:
+                yield state
+            finally:
+                if showing is not None:
+                    showing.cancel()
 
     application.router.lifespan_context = with_engine
+    application.add_middleware(CountedBytes, metrics=metrics)
     return application
+
+
+def check_access(settings: Settings, host: str) -> None:
+    """Raise NotAllowed where anybody could come in from elsewhere."""
+    if not (settings.auth_jwks or settings.auth_token or is_loopback(host)):
+        raise NotAllowed(
+            f"Refusing to listen on {host} without authentication.",
+            "Set TOOLSCOUT_AUTH_TOKEN (or TOOLSCOUT_AUTH_JWKS), or listen on 127.0.0.1.",
+        )
 
 
 def _guarded(page: Page, auth: AuthProvider | None) -> Page:

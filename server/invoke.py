@@ -18,6 +18,7 @@ from toolscout.server.install import Installer, answer_in, refused, without_answ
 from toolscout.server.launch import how_to_add, install_command
 from toolscout.server.offer import Offer, accepted
 from toolscout.server.pool import UpstreamPool, as_result, complete
+from toolscout.server.telemetry import current_call
 from toolscout.server.upstream import Refused
 from toolscout.settings import Settings
 from toolscout.validation import bounded_schema, explain, schema_trouble, unwrap_envelope, validate
@@ -101,6 +102,8 @@ class Invoker:
         try:
             passage = self._governor.passage(tool_id, client or _ourselves) if self._governor is not None else None
         except PolicyRefusal as error:
+            if (watched := current_call()) is not None:
+                watched.error = error.kind
             return error.result()
         call = partial(self._invoke, tool_id, arguments, timeout_s, dry_run, asking, relayed, passage)
         if passage is None:
@@ -135,6 +138,8 @@ class Invoker:
             if answer is not None and not accepted(answer):
                 return _noted(passage, "install_declined", refused(tool.server_id, tool.name))
             server = self._server_of(tool.server_id)
+            if (watched := current_call()) is not None:
+                watched.server, watched.target = tool.server_id, tool.name
             # Before the arguments are looked at: what is said of those shows the tool's own words.
             self._check_review(tool, server)
             if passage is not None:
@@ -169,6 +174,8 @@ class Invoker:
         except ToolscoutError as error:
             if passage is not None:
                 passage.fail(error)
+            if (watched := current_call()) is not None:
+                watched.error = error.kind
             if isinstance(error, PolicyRefusal):
                 return error.result()
             if isinstance(error, InvalidArguments):
@@ -268,11 +275,14 @@ class Invoker:
         what = "has changed since it was approved and is" if tool.review is Review.CHANGED else "is"
         if tool.review is Review.BLOCKED:
             raise NotAllowed(
-                f"The tool '{tool.tool_id}' is blocked here.", hint="A person can see why: toolscout review."
+                f"The tool '{tool.tool_id}' is blocked here.",
+                hint="A person can see why: toolscout review.",
+                kind="blocked",
             )
         raise NotAllowed(
             f"The tool '{tool.tool_id}' {what} quarantined: a person has to approve it before it may be called.",
             hint=f"Ask them to run: toolscout review {shlex.quote(tool.server_id)}",
+            kind="quarantined",
         )
 
     def _absence(self, tool: Tool, server: Server | None) -> ToolscoutError | None:
@@ -291,13 +301,16 @@ class Invoker:
             return NotAllowed(
                 f"The server '{tool.server_id}' needs {', '.join(names) or 'a key'} before its tools can be called.",
                 hint=f"{_variables(server.install)} {how_to_add(server)}".strip(),
+                kind="needs_key",
             )
         if state is ServerState.UNAVAILABLE:
             checked = f" (last tried {server.checked_at})" if server is not None and server.checked_at else ""
             hint = "Use find_tools (ready_only) for another one."
             if server is not None and (command := install_command(server)):
                 hint += f" Or a person can try it; it is started with: {command}. {how_to_add(server)}"
-            return NotAllowed(f"The server '{tool.server_id}' is not available{checked}.", hint=hint)
+            return NotAllowed(
+                f"The server '{tool.server_id}' is not available{checked}.", hint=hint, kind="unavailable"
+            )
         return _not_installed(tool.server_id, server)
 
     def _dry_run(self, tool: Tool, arguments: JsonObject, passage: Passage | None) -> JsonObject:
@@ -328,6 +341,8 @@ def _ourselves() -> ClientIdentity:
 def _noted(passage: Passage | None, outcome: str, result: JsonObject) -> JsonObject:
     if passage is not None:
         passage.note(outcome)
+    if result.get("isError") and (watched := current_call()) is not None:
+        watched.error = outcome
     return result
 
 
@@ -351,6 +366,7 @@ def _not_installed(server_id: str, server: Server | None) -> NotFound:
     return NotFound(
         f"The server '{server_id}' is known but not installed here, so its tools can't be called.",
         hint=" ".join(p for p in parts if p),
+        kind="not_installed",
     )
 
 

@@ -32,6 +32,7 @@ from toolscout.server.config import UpstreamConfig
 from toolscout.server.pipe import PipeDispatcher
 from toolscout.server.process import UpstreamProcess, safe_environment
 from toolscout.server.sandbox.policy import Policy
+from toolscout.server.tracecontext import valid_carrier
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +138,7 @@ class Link:
                 headers[MCP_NAME_HEADER] = encode_header_value(name)
                 if (mapping := self._headers.get(name)) is not None:
                     headers.update(mcp_param_headers(mapping, params.get("arguments") or {}))
+        headers.update(valid_carrier(params.get("_meta")))
         return headers
 
     async def list_tools(self) -> list[JsonObject]:

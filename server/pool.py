@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Unpack
 from toolscout.errors import NotFound, UpstreamError
 from toolscout.records import JsonObject, Server, Tool
 from toolscout.server.config import UpstreamConfig
+from toolscout.server.telemetry import Telemetry
 from toolscout.server.upstream import Upstream, UpstreamStatus
 from toolscout.server.watchdog import Watchdog
 from toolscout.settings import Settings
@@ -41,11 +42,13 @@ class UpstreamPool:
         load: Callable[[], Mapping[str, UpstreamConfig]],
         *,
         on_tools_changed: Callable[[str], None] | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.marker = uuid.uuid4().hex
         self._settings = settings
         self._load = load
         self._on_tools_changed = on_tools_changed or (lambda server_id: None)
+        self._telemetry = telemetry or Telemetry()
         self._upstreams: dict[str, Upstream] = {}
         self._holders: set[Upstream] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -150,6 +153,7 @@ class UpstreamPool:
             on_process=self._on_process,
             on_end=self._on_end,
             on_tools_changed=self._on_tools_changed,
+            telemetry=self._telemetry,
         )
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep())
@@ -182,6 +186,7 @@ class UpstreamPool:
                     f"All {self._settings.max_upstreams} upstream processes were busy for {seconds:g} s;"
                     f" '{upstream.server_id}' could not be started.",
                     hint="Try again later, or raise TOOLSCOUT_MAX_UPSTREAMS.",
+                    kind="upstream_busy",
                 ) from None
             finally:
                 if waiter in self._waiters:

@@ -53,9 +53,12 @@ def _home() -> Path:
 
 def _load() -> Any:
     from toolscout.server import app, engine  # noqa: F401  (their import is what takes the time)
+    from toolscout.server.logs import configure_logging
     from toolscout.settings import load_settings
 
-    return load_settings(), _serve
+    settings = load_settings()
+    configure_logging(settings)
+    return settings, _serve
 
 
 async def _serve(settings: Settings, handover: Handover, told: str, fd_in: int, fd_out: int) -> None:

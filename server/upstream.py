@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
+from urllib.parse import urlsplit
 
 from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import JsonObject, Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.secrets import Resolver, redact
+from toolscout.server.telemetry import Telemetry, current_call, span
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class UpstreamStatus:
 class Crashed(UpstreamError):
     """The upstream ended, or its connection broke. ``sent``: whether the call may have reached it."""
 
+    kind = "upstream_crashed"
+
     def __init__(self, message: str, hint: str = "", *, sent: bool) -> None:
         super().__init__(message, hint)
         self.sent = sent
@@ -60,6 +64,8 @@ class Crashed(UpstreamError):
 
 class Unauthorized(UpstreamError):
     """A remote upstream wants other credentials than it got."""
+
+    kind = "upstream_unauthorized"
 
     def __init__(self, upstream: str, status: int) -> None:
         super().__init__(
@@ -70,6 +76,8 @@ class Unauthorized(UpstreamError):
 
 class Refused(UpstreamError):
     """The upstream answered with a JSON-RPC error. ``code`` and ``data`` are its own."""
+
+    kind = "upstream_refused"
 
     def __init__(self, message: str, code: int, data: object = None) -> None:
         super().__init__(message)
@@ -98,6 +106,7 @@ class Upstream:
         on_process: Callable[[UpstreamProcess], None],
         on_end: Callable[[UpstreamProcess], None],
         on_tools_changed: Callable[[str], None],
+        telemetry: Telemetry,
     ) -> None:
         self.server_id = server_id
         self.link: Link | None = None
@@ -114,6 +123,7 @@ class Upstream:
         self._on_process = on_process
         self._on_end = on_end
         self._on_tools_changed = on_tools_changed
+        self._telemetry = telemetry
         self._turn = asyncio.Semaphore(settings.upstream_concurrency)
         self._starting: asyncio.Task[Link] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -123,6 +133,7 @@ class Upstream:
         self._secrets: set[str] = set()
         self._transport = Transport.STDIO
         self._timeout: float | None = None
+        self._address = ("", 0)
         self._legacy = False
         self._started_at = 0.0
         self._finished = False
@@ -148,6 +159,7 @@ class Upstream:
         """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed."""
         self.in_flight += 1
         self._calls += 1
+        began, outcome = time.perf_counter(), ""
         try:
             link = await self._enter()
             seconds = timeout or self._timeout or self._settings.upstream_call_timeout
@@ -158,9 +170,10 @@ class Upstream:
             try:
                 for attempt in (0, 1):
                     try:
-                        result = await link.call(tool, arguments, timeout=seconds, **relayed)
+                        result = await self._over(link, tool, arguments, seconds, relayed)
                         self._answered = True
                         self._failures = 0
+                        outcome = "tool_error" if result.get("isError") else ""
                         return result
                     except Exception as error:
                         failure = await self._explain(error, link, f"'{tool}'", seconds)
@@ -170,11 +183,47 @@ class Upstream:
                 raise AssertionError("unreachable")
             finally:
                 self._turn.release()
-        except Exception:
-            self._failed_calls += 1
+        except BaseException as error:
+            outcome = str(getattr(error, "kind", "cancelled"))
+            self._failed_calls += isinstance(error, Exception)
             raise
         finally:
             self._leave()
+            self._telemetry.upstream_call(self.server_id, outcome, time.perf_counter() - began)
+
+    async def _over(
+        self,
+        link: Link,
+        tool: str,
+        arguments: JsonObject,
+        seconds: float,
+        relayed: Relayed,
+    ) -> JsonObject:
+        """The call over one connection, in a span of its own; the trace goes on at the upstream."""
+        current = current_call()
+        if current is None:
+            return await link.call(tool, arguments, timeout=seconds, **relayed)
+        if current.telemetry.tracing is None:
+            return await link.call(tool, arguments, timeout=seconds, **traced(relayed, current.carrier))
+        with current.span(f"tools/call {tool}", client=True, attributes=self._span_attributes(link, tool)) as opened:
+            result = await link.call(tool, arguments, timeout=seconds, **traced(relayed, current.outgoing()))
+            if result.get("isError"):
+                opened.set_attribute("error.type", "tool_error")
+            return result
+
+    def _span_attributes(self, link: Link, tool: str) -> dict[str, Any]:
+        attributes: dict[str, Any] = {
+            "mcp.method.name": "tools/call",
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool,
+            "mcp.protocol.version": str(link.session.protocol_version),
+            "network.transport": "pipe" if link.process is not None else "tcp",
+            "toolscout.upstream": self.server_id,
+        }
+        if link.process is None:
+            attributes["network.protocol.name"] = "http"
+            attributes["server.address"], attributes["server.port"] = self._address
+        return attributes
 
     async def list_tools(self, *, fresh: bool = False) -> list[JsonObject]:
         """The upstream's tools in wire form; cached while it lives and says nothing of changes."""
@@ -222,7 +271,9 @@ class Upstream:
                 await self._turn.acquire()
         except TimeoutError:
             raise UpstreamError(
-                f"'{self.server_id}' is busy: the call waited {seconds:g} s for its turn.", hint="Try again later."
+                f"'{self.server_id}' is busy: the call waited {seconds:g} s for its turn.",
+                hint="Try again later.",
+                kind="upstream_busy",
             ) from None
 
     # living
@@ -241,13 +292,15 @@ class Upstream:
                     f"'{self.server_id}' failed {self._failures} times in a row and is left alone for another"
                     f" {remaining:.1f} s. Last: {self._last_error}",
                     hint=f"It will be started again by the first call after that ({_clock(remaining)}).",
+                    kind="upstream_backing_off",
                 )
             # A clean context: the first caller's request must not cling to a connection that all share.
             self._starting = asyncio.create_task(self._start(), context=contextvars.Context())
             self._starting.add_done_callback(self._started)
         starting = self._starting
         try:
-            return await asyncio.shield(starting)
+            with span("upstream start", attributes={"toolscout.upstream": self.server_id}):
+                return await asyncio.shield(starting)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if starting.cancelled() and task is not None and not task.cancelling():
@@ -274,6 +327,7 @@ class Upstream:
         resolver = Resolver(keyring_service=self._settings.keyring_service)
         config = configured.resolved(resolver)
         self._secrets, self._transport, self._timeout = resolver.secrets, config.transport, config.timeout
+        self._address = _address(config)
         process_bound = config.transport is Transport.STDIO
         if process_bound:
             await self._take_slot(self)
@@ -309,13 +363,14 @@ class Upstream:
                 self.link, self._legacy = link, link.era == "legacy"
                 self._started_at, self._answered, self._tools = time.monotonic(), False, None
                 keeper.add_done_callback(partial(self._ended, link, config.transport))
+                self._telemetry.upstream_started(self.server_id, "", time.monotonic() - began)
                 return link
             if not done:
                 self._stop.set()
                 keeper.cancel()
                 await asyncio.wait([keeper])
                 failure: Exception = UpstreamError(
-                    f"'{self.server_id}' did not start within {limit:g} s.{self._said()}"
+                    f"'{self.server_id}' did not start within {limit:g} s.{self._said()}", kind="upstream_start_timeout"
                 )
                 break
             await asyncio.wait([keeper])
@@ -327,6 +382,7 @@ class Upstream:
         if not isinstance(failure, ToolscoutError):
             failure = UpstreamError(str(failure))
         self._failed(failure)
+        self._telemetry.upstream_started(self.server_id, failure.kind, time.monotonic() - began)
         raise failure
 
     def _installs(self, config: UpstreamConfig) -> bool:
@@ -382,6 +438,8 @@ class Upstream:
             self.link = None
         if transport is Transport.STDIO:
             self._give_slot(self)
+        if not wanted:
+            self._telemetry.upstream_crashed(self.server_id)
         if not wanted and not self._answered and self._counted is not link:
             self._counted = link
             how = self._process.describe_exit() if self._process is not None else "lost its connection"
@@ -439,12 +497,14 @@ class Upstream:
             return UpstreamError(
                 f"'{self.server_id}' did not answer {what} within {seconds:g} s; it was told to stop.{self._said()}",
                 hint="Allow more time, or ask for less at once.",
+                kind="upstream_timeout",
             )
         if isinstance(error, TooLarge) or (link.process is None and _too_large(error)):
             return UpstreamError(
                 f"'{self.server_id}' answered {what} with more than {self._settings.max_result_bytes:,} bytes;"
                 " the answer was dropped.",
                 hint="Ask for less (a filter, a page, a smaller range), or raise TOOLSCOUT_MAX_RESULT_BYTES.",
+                kind="upstream_too_large",
             )
         if isinstance(error, NotSent):
             await self._gone(link)
@@ -472,7 +532,9 @@ class Upstream:
                 error.error.code,
                 error.error.data,
             )
-        return UpstreamError(f"'{self.server_id}' broke the protocol at {what}: {self._clean(str(error))}")
+        return UpstreamError(
+            f"'{self.server_id}' broke the protocol at {what}: {self._clean(str(error))}", kind="upstream_protocol"
+        )
 
     async def _gone(self, link: Link) -> str:
         """Wait a moment for the end of a connection that has broken; what broke it, if that is known."""
@@ -492,7 +554,7 @@ class Upstream:
     def _start_failure(self, error: BaseException | None) -> Exception:
         if isinstance(error, ToolscoutError):
             return (
-                UpstreamError(f"'{self.server_id}': {error}", hint=error.hint)
+                UpstreamError(f"'{self.server_id}': {error}", hint=error.hint, kind="upstream_start_failed")
                 if isinstance(error, UpstreamError)
                 else error
             )
@@ -500,6 +562,7 @@ class Upstream:
             return UpstreamError(
                 f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}",
                 hint=_SANDBOX_HINT if self._process.sandboxed else "Try its command in a terminal.",
+                kind="upstream_start_failed",
             )
         if self._http_status in (401, 403):
             return Unauthorized(self.server_id, self._http_status)
@@ -507,7 +570,9 @@ class Upstream:
         if self._http_status >= 400:
             reason += f" (HTTP status {self._http_status})"
         hint = "" if self._process is not None else "Check its URL, its headers and the network."
-        return UpstreamError(f"'{self.server_id}' could not be started: {reason}.{self._said()}", hint=hint)
+        return UpstreamError(
+            f"'{self.server_id}' could not be started: {reason}.{self._said()}", hint=hint, kind="upstream_start_failed"
+        )
 
     def _left(self, error: BaseException | None) -> bool:
         """Whether a start failed because the process went away."""
@@ -558,6 +623,21 @@ class Upstream:
             last_error=self._last_error,
             stderr=self._process.stderr.text(clean=self._hidden) if self._process else "",
         )
+
+
+def traced(relayed: Relayed, carrier: Mapping[str, str]) -> Relayed:
+    """What is relayed, with the trace context in its ``_meta``."""
+    return {**relayed, "meta": {**(relayed.get("meta") or {}), **carrier}} if carrier else relayed
+
+
+def _address(config: UpstreamConfig) -> tuple[str, int]:
+    """Host and port of a remote upstream: no path, which may hold a key."""
+    if not config.url:
+        return "", 0
+    parts = urlsplit(config.url)
+    with contextlib.suppress(ValueError):
+        return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.hostname or "", 0
 
 
 def _seen(task: asyncio.Task[Any]) -> None:

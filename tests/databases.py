@@ -90,14 +90,22 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG: a killed test run leaves no server behind
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """The PostgreSQL of this test run."""
+def programs() -> Path:
+    """The folder of PostgreSQL's programs. Raises FileNotFoundError."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: int(p.parts[-3]))
     on_path = shutil.which("postgres")
     if not found and on_path is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt install postgresql)")
-    server = Postgres((found[-1] if found else Path(str(on_path)).resolve()).parent)
+        raise FileNotFoundError("PostgreSQL is not installed (Debian: apt install postgresql)")
+    return (found[-1] if found else Path(str(on_path)).resolve()).parent
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The PostgreSQL of this test run."""
+    try:
+        server = Postgres(programs())
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
     yield server
     server.close()
 

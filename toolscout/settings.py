@@ -110,6 +110,20 @@ class Settings(BaseSettings):
     stdio, where the client runs on this machine as its user does, and not over HTTP: who calls from elsewhere would
     install things here. ``1`` offers it over HTTP too, ``0`` nowhere."""
 
+    log_format: Literal["plain", "json"] = "plain"
+    """How a serving Toolscout writes its log to stderr: for people, or one JSON object per line."""
+
+    log_level: Literal["", "debug", "info", "warning", "error"] = ""
+    """From which level on; by default warnings, and with ``log_format=json`` each call, too (``info``)."""
+
+    traces: bool | None = None
+    """Whether spans are sent by OpenTelemetry (extra ``otel``). By default where ``OTEL_*`` name a place for them."""
+
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.strip().lower() if isinstance(value, str) else value
+
     @field_validator("home", "policy")
     @classmethod
     def _no_tilde(cls, value: Path | None) -> Path | None:

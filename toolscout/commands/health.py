@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolscout.commands.output import AsJson, emit, printable, progress, say
 from toolscout.settings import load_settings
 
+if TYPE_CHECKING:
+    from toolscout.server.doctor import Check
+
 
 def serve(
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve streamable HTTP there.", show_default="stdio")
     ] = None,
+    workers: Annotated[int, typer.Option(metavar="N", help="Processes behind the HTTP port (docs/SERVING.md).")] = 1,
+    log_format: Annotated[
+        str, typer.Option(metavar="plain|json", help="How the log is written to stderr.", show_default="plain")
+    ] = "",
 ) -> None:
     """Run the MCP server: over stdio for a client that starts it, or over HTTP.
 
-    Beyond loopback the HTTP face needs a bearer token in TOOLSCOUT_AUTH_TOKEN.
+    Beyond loopback the HTTP face needs a bearer token in TOOLSCOUT_AUTH_TOKEN. Instead of --log-format, which makes
+    the start a little slower, a client's configuration may set TOOLSCOUT_LOG_FORMAT.
     """
     from toolscout.server.serve import run
 
-    run(http)
+    if log_format:
+        os.environ["TOOLSCOUT_LOG_FORMAT"] = log_format  # for workers, too
+    run(http, workers)
 
 
 def doctor(
     upstreams: Annotated[bool, typer.Option(help="Start each configured server and list its tools.")] = True,
+    logs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read a log of serve --log-format json instead.")
+    ] = None,
+    metrics: Annotated[str | None, typer.Option(metavar="URL|FILE", help="Read a server's /metrics instead.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check the installation, each configured server and the model; say what to do.
 
+    With --logs or --metrics it says instead what past calls show: failing and slow servers, refusals, faults.
     Exits with 1 if something is broken.
     """
-    from toolscout.server.doctor import examine
+    if logs is not None or metrics is not None:
+        checks = _past_calls(logs, metrics)
+    else:
+        from toolscout.server.doctor import examine
 
-    with progress("Checking") as tick:
-        checks = asyncio.run(examine(load_settings(), upstreams=upstreams, progress=tick))
+        with progress("Checking") as tick:
+            checks = asyncio.run(examine(load_settings(), upstreams=upstreams, progress=tick))
     broken = [c for c in checks if c.status == "fail"]
     if as_json:
         emit({"ok": not broken, "checks": [c.as_json() for c in checks]})
@@ -47,9 +67,22 @@ def doctor(
             say(f"{signs[check.status]}  {check.name}: {printable(check.detail)}{took}")
             if check.fix:
                 say(f"      -> {printable(check.fix)}")
-        say("Everything works." if not broken else f"{len(broken)} of {len(checks)} checks failed.")
+        fine = "Everything works." if logs is None and metrics is None else "No server is broken."
+        say(fine if not broken else f"{len(broken)} of {len(checks)} checks failed.")
     if broken:
         raise typer.Exit(1)
+
+
+def _past_calls(logs: Path | None, metrics: str | None) -> list[Check]:
+    from toolscout.server.doctor_calls import examine_calls
+    from toolscout.server.doctor_traffic import from_logs, from_metrics
+
+    checks = examine_calls(from_logs(logs)) if logs is not None else []
+    if metrics is not None:
+        token = load_settings().auth_token
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        checks += examine_calls(from_metrics(metrics, headers))
+    return checks
 
 
 def demo(as_json: AsJson = False) -> None:

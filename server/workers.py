@@ -1,0 +1,80 @@
+"""Several workers behind one port: uvicorn's supervisor, one listening socket, one engine in each process.
+
+Every worker has its own upstream processes and search index (the index is memory-mapped: shared). What several
+processes have to agree on lies in the home folder or the database: configuration, catalogue, audit log, the key of
+request states, and which approvals are used up.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from toolscout.errors import BadInput
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+MOST = 64
+_HOST = "TOOLSCOUT_WORKER_HOST"
+_HEALTH_SECONDS = 60
+"""A worker that does not answer the supervisor for so long is replaced; importing and index building hold the
+interpreter for seconds on a busy machine."""
+
+
+def run_workers(host: str, port: int, workers: int) -> None:
+    """Serve with so many processes until interrupted. One that dies is replaced.
+
+    Raises BadInput: not a number of workers.
+    """
+    from toolscout.server.metrics_shared import SHARED_FOLDER
+
+    if not 1 <= workers <= MOST:
+        raise BadInput(f"{workers} workers are too many or too few.", f"Give 1 to {MOST}; one for each core is usual.")
+    os.environ[_HOST] = host
+    folder = tempfile.mkdtemp(prefix="toolscout-metrics-")
+    os.environ[SHARED_FOLDER] = folder
+    try:
+        uvicorn.run(
+            "toolscout.server.workers:application",
+            factory=True,
+            host=host,
+            port=port,
+            workers=workers,
+            log_level="warning",
+            lifespan="on",
+            timeout_graceful_shutdown=5,
+            timeout_worker_healthcheck=_HEALTH_SECONDS,
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def application() -> Starlette:
+    """The application of one worker; uvicorn calls it in the worker's process."""
+    from toolscout.server.engine import Engine
+    from toolscout.server.http import make_http_app
+    from toolscout.server.limits import raise_file_limit
+    from toolscout.server.logs import configure_logging
+    from toolscout.settings import load_settings
+
+    threading.Thread(target=_follow_parent, name="parent", daemon=True).start()
+    settings = load_settings()
+    configure_logging(settings)
+    raise_file_limit()
+    return make_http_app(Engine(settings, serving=True), settings, os.environ[_HOST])
+
+
+def _follow_parent() -> None:
+    """End as by SIGTERM when the supervisor has gone: killed hard, it cannot say so, and the port would stay taken."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
