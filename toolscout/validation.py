@@ -20,6 +20,7 @@ from typing import Any
 from toolscout.errors import InvalidArguments
 from toolscout.records import JsonObject, Tool, canonical_json, sha256_hex
 from toolscout.schema import pointer, simplify_arguments
+from toolscout.schema_work import MOST, Work
 
 _CACHED = 4096
 _MAX_PROBLEMS = 8
@@ -52,6 +53,8 @@ def validate(arguments: JsonObject, schema: JsonObject, *, key: str | None = Non
     is hashed. At most eight problems are reported.
     """
     checker = _checker(schema, key)
+    if checker.validator is not None and checker.work is not None:
+        checker = _affordable(checker, arguments)
     if checker.validator is not None:
         try:
             if checker.validator.is_valid(arguments):
@@ -177,6 +180,8 @@ class _Checker:
     validator: Any
     schema: JsonObject
     trouble: str | None = None
+    work: Work | None = None
+    """For a schema with references or branches: what they cost."""
 
 
 _checkers: OrderedDict[str, _Checker] = OrderedDict()
@@ -209,7 +214,10 @@ def _compile(schema: JsonObject) -> _Checker:
         return _Checker(None, schema)
     if _depth(schema) > _DEEPEST:
         return _Checker(None, schema, "its schema is nested too deeply, so the arguments were not checked.")
-    options: dict[str, Any] = {"validate_formats": False, "retriever": refuse_document}
+    work = Work(schema)
+    if work.checks(0) >= MOST:
+        return _simplified(schema, "its references lead back to themselves")
+    options = _OPTIONS
     attempts: list[Callable[[], Any]] = [
         lambda: jsonschema_rs.validator_for(schema, **options),
         # Draft-04 habits (`exclusiveMinimum: true`) are common in schemas that do not say which draft they follow.
@@ -219,20 +227,36 @@ def _compile(schema: JsonObject) -> _Checker:
     reason = ""
     for attempt in attempts:
         try:
-            return _Checker(attempt(), schema)
+            return _Checker(attempt(), schema, work=work)
         except BaseException as error:  # a panic in the library is no Exception
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
             reason = reason or str(error).partition("\n")[0][:160]
+    return _simplified(schema, reason)
+
+
+def _simplified(schema: JsonObject, reason: str) -> _Checker:
+    """A checker by what can be understood of the schema, without references."""
+    import jsonschema_rs
+
     trouble = f"its input schema is broken ({reason}); the arguments were checked only as far as it can be understood."
     for left_out in ((), ("pattern",)):  # a pattern may be one that only another regex dialect knows
         try:
             simple = _without(simplify_arguments(schema), left_out, 0)
-            return _Checker(jsonschema_rs.validator_for(simple, **options), simple, trouble)
+            return _Checker(jsonschema_rs.validator_for(simple, **_OPTIONS), simple, trouble)
         except BaseException as error:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
     return _Checker(None, schema, f"its input schema is broken ({reason}); the arguments were not checked.")
+
+
+def _affordable(checker: _Checker, arguments: JsonObject) -> _Checker:
+    """The checker, or where it would take these arguments for ever, one of the simplified schema."""
+    assert checker.work is not None
+    parts, depth = _extent(arguments)
+    if parts * checker.work.checks(min(depth, _DEEPEST)) < MOST:
+        return checker
+    return _simplified(checker.schema, "it branches too often for arguments so deep")
 
 
 def refuse_document(uri: str) -> Any:
@@ -240,8 +264,23 @@ def refuse_document(uri: str) -> Any:
     raise ValueError(f"references to other documents are not followed: {uri}")
 
 
+_OPTIONS: dict[str, Any] = {"validate_formats": False, "retriever": refuse_document}
+
+
 def _undated(schema: JsonObject) -> JsonObject:
     return {k: v for k, v in schema.items() if k != "$schema"}
+
+
+def _extent(value: object) -> tuple[int, int]:
+    """How many values are in one, itself included, and how deep."""
+    parts = deepest = 0
+    stack = [(value, 0)]
+    while stack:
+        item, depth = stack.pop()
+        parts, deepest = parts + 1, max(deepest, depth)
+        children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        stack += [(child, depth + 1) for child in children]
+    return parts, deepest
 
 
 def _depth(value: object) -> int:
