@@ -14,6 +14,7 @@ import faulthandler
 import logging
 import sys
 import time
+import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--json", type=Path, help="write the record there")
     options = parser.parse_args()
+    warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)  # the complaints about bad input are what is expected
     record = Record()
     started = time.perf_counter()

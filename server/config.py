@@ -242,7 +242,7 @@ class ServersFile:
             return {}
         try:
             document = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(
                 f"{self.path} is not valid JSON: {error}.", hint="Repair the file; it was not changed."
             ) from None

@@ -27,7 +27,7 @@ def load(home: Path) -> dict[str, dict[str, Any]]:
     try:
         face = json.loads((home / _FILE).read_bytes())
         answers = face["answers"] if face["key"] == _key() else {}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return answers if isinstance(answers, dict) else {}
 

@@ -68,6 +68,8 @@ class Gate:
             return None, True
         if isinstance(message["id"], bool) or not isinstance(message["id"], str | int):
             return None, True
+        if isinstance(message["id"], str) and not _is_text(message["id"]):
+            return None, True
         result = self._result(method, params or {})
         if result is None:
             return None, True
@@ -94,6 +96,15 @@ class Gate:
         if self._legacy_version is None or set(params) - {"_meta"}:
             return None
         return known.get(self._legacy_version)
+
+
+def _is_text(value: str) -> bool:
+    """Whether UTF-8 can carry it: a lone surrogate comes in as an escape and cannot be sent back."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def hold(answers: Answers, boot: Callable[[], None], fd_in: int, fd_out: int) -> Handover:

@@ -7,6 +7,7 @@ import contextlib
 import hmac
 import ipaddress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from toolscout import __version__
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
@@ -14,7 +15,7 @@ from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from fastmcp.server.auth import AuthProvider
+    from fastmcp.server.auth import AuthProvider, TokenVerifier
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
@@ -54,12 +55,17 @@ def run_http(address: str, workers: int = 1) -> None:
         return
     raise_file_limit()
     application = make_http_app(Engine(settings, serving=True), settings, host)
-    config = uvicorn.Config(
-        application, host=host, port=port, log_level="warning", lifespan="on", timeout_graceful_shutdown=5
-    )
+    config = uvicorn.Config(application, host=host, port=port, log_level="warning", lifespan="on", **bounds())
     if ours:
         configure_logging(settings)  # uvicorn has put handlers of its own in
     uvicorn.Server(config).run()
+
+
+def bounds() -> dict[str, Any]:
+    """uvicorn's options that bound what clients can take, and how long the server waits for them when it ends."""
+    from toolscout.server.http_limits import CONNECTIONS, PatientProtocol
+
+    return {"http": PatientProtocol, "limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": 5}
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -78,7 +84,10 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     """
     from contextlib import asynccontextmanager
 
+    from starlette.middleware import Middleware
+
     from toolscout.server.app import App
+    from toolscout.server.http_limits import BodyLimit
     from toolscout.server.metrics import CountedBytes, Metrics
 
     check_access(settings, host)
@@ -87,13 +96,16 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     engine.telemetry.metrics = metrics = Metrics(engine)
     app.fastmcp.custom_route("/health", methods=["GET"])(_health(engine))
     app.fastmcp.custom_route("/metrics", methods=["GET"])(_guarded(metrics.page, auth))
+    public = [urlsplit(settings.public_url).netloc] if settings.public_url else []
+    hosts = [*settings.allowed_hosts, *public]
     application = app.fastmcp.http_app(
         path=PATH,
+        middleware=[Middleware(BodyLimit, most=settings.max_request_bytes, seconds=settings.request_timeout)],
         stateless_http=True,
-        host_origin_protection=True if settings.allowed_hosts else "auto",
+        host_origin_protection=True if hosts else "auto",
         # Loopback names always: a health check inside the container uses them, and no foreign page can.
-        allowed_hosts=[host, *_LOOPBACK, *settings.allowed_hosts]
-        if is_loopback(host) or settings.allowed_hosts
+        allowed_hosts=[host, *_LOOPBACK, *hosts]
+        if is_loopback(host) or hosts
         else None,
     )
     inner = application.router.lifespan_context
@@ -140,9 +152,10 @@ def make_auth(settings: Settings) -> AuthProvider | None:
     if settings.auth_jwks:
         from fastmcp.server.auth.providers.jwt import JWTVerifier
 
-        return JWTVerifier(
+        verifier = JWTVerifier(
             jwks_uri=settings.auth_jwks, issuer=settings.auth_issuer or None, audience=settings.auth_audience or None
         )
+        return _described(verifier, settings)
     if not settings.auth_token:
         return None
     from fastmcp.server.auth import AccessToken, TokenVerifier
@@ -156,6 +169,23 @@ def make_auth(settings: Settings) -> AuthProvider | None:
             return None
 
     return BearerToken()
+
+
+def _described(verifier: TokenVerifier, settings: Settings) -> AuthProvider:
+    """With a public URL and an issuer also the protected resource metadata of RFC 9728, which refusals point to."""
+    if not settings.public_url or not settings.auth_issuer:
+        return verifier
+    from fastmcp.server.auth import RemoteAuthProvider
+    from pydantic import AnyHttpUrl, ValidationError
+
+    try:
+        issuer, base = AnyHttpUrl(settings.auth_issuer), AnyHttpUrl(settings.public_url)
+    except ValidationError:
+        raise BadInput(
+            "TOOLSCOUT_PUBLIC_URL and TOOLSCOUT_AUTH_ISSUER have to be http or https URLs.",
+            "Write for example https://tools.example.com.",
+        ) from None
+    return RemoteAuthProvider(verifier, [issuer], base, resource_name="Toolscout")
 
 
 def is_loopback(host: str) -> bool:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from toolscout.records import EnvVar, Install, JsonObject, Server, ServerState, Tool, Transport
+from toolscout.server.clients.redact import secret_value, url_secrets
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.secrets import looks_secret, references
 
@@ -84,7 +85,9 @@ def install_of(config: UpstreamConfig) -> Install:
 
 
 def _public_url(url: str) -> str:
-    """A URL without user, password and query, where keys are kept."""
+    """A URL without user, password and query, where keys are kept, and without keys in its path."""
+    for secret in url_secrets(url):
+        url = url.replace(secret, "***")
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
@@ -105,7 +108,7 @@ def _without_secrets(args: tuple[str, ...]) -> list[str]:
             shown.append(f"{name}=***" if equals else arg)
             hide_next = not equals
         else:
-            shown.append(arg)
+            shown.append("***" if secret_value(arg) else arg)  # such as postgres://user:password@host
     return shown
 
 

@@ -427,7 +427,12 @@ def _timed_out(method: str, seconds: float) -> MCPError:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # an integer beyond every float
+        return None
 
 
 def _id_at_start(head: bytes) -> RequestId | None:

@@ -13,7 +13,7 @@ from mcp_types import ElicitResult
 
 from toolscout.server.app import App
 from toolscout.server.engine import Engine
-from toolscout.server.http import make_http_app
+from toolscout.server.http import bounds, make_http_app
 from toolscout.settings import Settings
 
 Handler = Callable[..., Awaitable[Any]]
@@ -35,7 +35,8 @@ async def client_of(
 async def over_http(settings: Settings) -> AsyncIterator[str]:
     """A Toolscout on a free loopback port; yields its base URL."""
     application = make_http_app(Engine(settings), settings, "127.0.0.1")
-    server = uvicorn.Server(uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning", lifespan="on"))
+    config = uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning", lifespan="on", **bounds())
+    server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     try:
         while not server.started:

@@ -325,7 +325,7 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 def _is(value: object, kind: str) -> bool:
     if kind == "integer":
-        return _number(value) and float(value).is_integer()  # type: ignore[arg-type]
+        return _number(value) and value % 1 == 0  # type: ignore[operator]
     if kind == "number":
         return _number(value)
     python = {"string": str, "boolean": bool, "array": list, "object": dict, "null": type(None)}[kind]

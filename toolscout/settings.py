@@ -79,6 +79,16 @@ class Settings(BaseSettings):
     auth_issuer: str = ""
     auth_audience: str = ""
 
+    public_url: str = ""
+    """Where clients reach the HTTP face through a proxy, such as ``https://tools.example.com``. With ``auth_issuer`` it
+    says in the metadata of RFC 9728 where tokens come from; its host is an allowed one."""
+
+    max_request_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+    """Largest request that the HTTP face reads; a larger one gets 413."""
+
+    request_timeout: float = Field(default=30.0, gt=0)
+    """How long a request's body may take to arrive over HTTP."""
+
     allowed_hosts: Annotated[list[str], NoDecode] = Field(default_factory=list)
     """Further Host header values that the HTTP face accepts (a proxy's public name); commas between them."""
 

@@ -66,7 +66,7 @@ def read_policy(path: Path) -> list[PolicyRule]:
         raise NotFound(f"There is no policy file {path}.", _HINT) from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, an endless number, deep nesting
         raise BadInput(f"{path} is no TOML: {error}.", _HINT) from None
     rules = document.get("rule")
     if not isinstance(rules, list) or not rules or set(document) != {"rule"}:

@@ -310,7 +310,7 @@ class _Journal:
     def _load(self) -> dict[str, Any]:
         try:
             found = json.loads(self._path.read_text("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

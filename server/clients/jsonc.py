@@ -87,8 +87,12 @@ class _Parser:
         match = _ATOM.match(self.text, self.at)
         if not match:
             raise self._error("a missing value" if not char else f"unexpected {char!r}")
+        try:
+            value = json.loads(match.group())
+        except ValueError:  # more digits than Python reads
+            raise self._error("a number that is too long") from None
         self.at = match.end()
-        return _Node(start, self.at, json.loads(match.group()))
+        return _Node(start, self.at, value)
 
     def _string(self) -> str:
         match = _STRING.match(self.text, self.at)

@@ -130,10 +130,10 @@ def parse_document(text: str, path: Path) -> dict[str, Any]:
         return {}
     try:
         document = tomllib.loads(text) if path.suffix == ".toml" else jsonc.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path} is not valid TOML: {error}.") from None
     except BadInput as error:
         raise BadInput(f"{path} cannot be parsed. {error}") from None
+    except (ValueError, RecursionError) as error:  # also an endless number, or nesting that is too deep
+        raise BadInput(f"{path} is not valid TOML: {error}.") from None
     if not isinstance(document, dict):
         raise BadInput(f"{path} does not hold an object at its top level.")
     return document

@@ -54,7 +54,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
         json_values,
     ),
 }  # fmt: skip
-_entry = st.one_of(st.fixed_dictionaries({}, optional=_FIELDS), st.fixed_dictionaries({"command": st.just("npx")}, optional=_FIELDS), json_values)
+_entry = st.one_of(st.fixed_dictionaries({}, optional=_FIELDS), st.fixed_dictionaries({"command": st.just("npx")}, optional={k: v for k, v in _FIELDS.items() if k != "command"}), json_values)
 _servers = st.one_of(st.dictionaries(st.one_of(st.sampled_from(["a", "toolscout", "a b"]), texts), _entry, max_size=3), json_values)
 _document = st.one_of(
     st.builds(lambda key, servers, rest: {**rest, key: servers},
