@@ -104,9 +104,7 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
         stateless_http=True,
         host_origin_protection=True if hosts else "auto",
         # Loopback names always: a health check inside the container uses them, and no foreign page can.
-        allowed_hosts=[host, *_LOOPBACK, *hosts]
-        if is_loopback(host) or hosts
-        else None,
+        allowed_hosts=[host, *_LOOPBACK, *hosts] if is_loopback(host) or hosts else None,
     )
     inner = application.router.lifespan_context
 

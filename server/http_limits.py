@@ -24,7 +24,6 @@ HEAD_SECONDS = 15.0
 STALL_SECONDS = 60.0
 
 
-
 class BodyLimit:
     """ASGI middleware that reads a request's body before the application does: all of it, in time, or not at all.
 

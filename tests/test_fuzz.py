@@ -43,7 +43,8 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [("frames", 60), ("schemas", 60), ("catalogue", 40), ("config", 100), ("engine", 30), ("http", 30)]
+    ("kind", "count"),
+    [("frames", 60), ("schemas", 60), ("catalogue", 40), ("config", 100), ("engine", 30), ("http", 30)],
 )
 def test_odd_input_is_no_fault(kind: str, count: int, quiet: None) -> None:
     record = Record()

@@ -17,7 +17,9 @@ from toolscout.errors import ToolscoutError
 from toolscout.index.catalogue import Catalogue
 from toolscout.index.transfer import export_files, import_files
 
-_IDS = st.one_of(st.sampled_from(["s", "s/t", "s/u", "a/b/c", "", " ", "\x00", "x\x00y", "\ud800", "s" * 3000]), scalars)
+_IDS = st.one_of(
+    st.sampled_from(["s", "s/t", "s/u", "a/b/c", "", " ", "\x00", "x\x00y", "\ud800", "s" * 3000]), scalars
+)
 _WRONG = json_values
 _server = {
     "server_id": _IDS, "name": scalars, "title": scalars, "description": scalars, "category": scalars,
@@ -55,8 +57,12 @@ def _rows(kind: str) -> st.SearchStrategy[Any]:
 def _line(kind: str) -> st.SearchStrategy[bytes]:
     row = st.builds(as_json, _rows(kind), ascii_only=st.booleans())
     deep = st.builds(nested_text, st.sampled_from([100, 900, 1100, 20_000]), st.just('{"a":'), st.just("}"))
-    place = st.builds(lambda text: b'{"tool_id":"s/t","server_id":"s","name":"t","input_schema":' + text.encode() + b"}", deep)
-    odd = st.sampled_from([b"", b"  ", b"null", b"[]", b'"x"', b"{", b"{}", b"\xff", b"1" * 5000, b'{"a":' + b"9" * 5000 + b"}"])
+    place = st.builds(
+        lambda text: b'{"tool_id":"s/t","server_id":"s","name":"t","input_schema":' + text.encode() + b"}", deep
+    )
+    odd = st.sampled_from(
+        [b"", b"  ", b"null", b"[]", b'"x"', b"{", b"{}", b"\xff", b"1" * 5000, b'{"a":' + b"9" * 5000 + b"}"]
+    )
     return st.one_of(row, row, row, row.flatmap(mangled), place, odd)
 
 

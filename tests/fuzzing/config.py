@@ -54,8 +54,14 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
         json_values,
     ),
 }  # fmt: skip
-_entry = st.one_of(st.fixed_dictionaries({}, optional=_FIELDS), st.fixed_dictionaries({"command": st.just("npx")}, optional={k: v for k, v in _FIELDS.items() if k != "command"}), json_values)
-_servers = st.one_of(st.dictionaries(st.one_of(st.sampled_from(["a", "toolscout", "a b"]), texts), _entry, max_size=3), json_values)
+_entry = st.one_of(
+    st.fixed_dictionaries({}, optional=_FIELDS),
+    st.fixed_dictionaries({"command": st.just("npx")}, optional={k: v for k, v in _FIELDS.items() if k != "command"}),
+    json_values,
+)
+_servers = st.one_of(
+    st.dictionaries(st.one_of(st.sampled_from(["a", "toolscout", "a b"]), texts), _entry, max_size=3), json_values
+)
 _document = st.one_of(
     st.builds(lambda key, servers, rest: {**rest, key: servers},
               st.sampled_from(["mcpServers", "servers", "mcp_servers", "mcp", "context_servers"]), _servers, json_objects),
@@ -78,10 +84,17 @@ _deep = st.builds(nested_text, st.sampled_from([50, 500, 3_000, 100_000]), st.sa
 _numbers = st.sampled_from([b'{"mcpServers": {"a": {"command": "x", "timeout": %s}}}' % (b"9" * 5000), b"a = " + b"9" * 5000,
                             b"rule = " + b"1_0" * 5, b"default = 1979-05-27T07:32:00Z"])  # fmt: skip
 _any = [_deep, _numbers, st.binary(max_size=30)]
-_json_file = st.one_of(st.builds(as_json, _document, ascii_only=st.booleans()), st.builds(as_json, _document).flatmap(mangled), *_any)
+_json_file = st.one_of(
+    st.builds(as_json, _document, ascii_only=st.booleans()), st.builds(as_json, _document).flatmap(mangled), *_any
+)
 _commented = st.builds(lambda a, b, c: a + b + c, st.sampled_from([b"// x\n", b"/* x", b"\xef\xbb\xbf", b"/**/"]), _json_file,
                        st.sampled_from([b"", b"\n// y", b",", b"}"]))  # fmt: skip
-_patterns = st.one_of(st.sampled_from(["*", "[", "[!", "re:(", "re:a+", "re:(a+)+$", "s/*"]), texts, st.lists(texts, max_size=2), json_values)
+_patterns = st.one_of(
+    st.sampled_from(["*", "[", "[!", "re:(", "re:a+", "re:(a+)+$", "s/*"]),
+    texts,
+    st.lists(texts, max_size=2),
+    json_values,
+)
 _rule = st.fixed_dictionaries({}, optional={
     "action": st.sampled_from(["allow", "ask", "deny", "approve", "block", "wait", "x", 1, ["allow"]]),
     **dict.fromkeys(("server", "tool", "servers", "tools", "reviews", "fingerprints", "effect"), _patterns),
@@ -99,7 +112,9 @@ _policy = st.fixed_dictionaries({}, optional={
                        "values": scalars, "rules": st.lists(_rule, max_size=2)}), json_values),
 })  # fmt: skip
 _only_rules = st.builds(lambda rules: {"rule": rules}, st.lists(_rule, min_size=1, max_size=2))
-_toml_file = st.one_of(st.builds(_toml, st.one_of(_policy, _only_rules, _document)), st.builds(_toml, _policy).flatmap(mangled), *_any)
+_toml_file = st.one_of(
+    st.builds(_toml, st.one_of(_policy, _only_rules, _document)), st.builds(_toml, _policy).flatmap(mangled), *_any
+)
 _environ = st.dictionaries(
     st.sampled_from([f"TOOLSCOUT_{name.upper()}" for name in Settings.model_fields if name != "home"]),
     st.one_of(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8), st.sampled_from(["1e999", "nan", "-1", "[", "{}", "~nobody/x", "9" * 5000])),
@@ -212,7 +227,9 @@ def _guard_policy(folder: Path, content: bytes) -> None:
     path = folder / "guard.toml"
     path.write_bytes(content)
     rules = read_guard_policy(path)
-    tool = Tool(tool_id="s/t", server_id="s", name="t", review="pending", findings=[{"severity": ["x"]}, {"severity": "warn"}])
+    tool = Tool(
+        tool_id="s/t", server_id="s", name="t", review="pending", findings=[{"severity": ["x"]}, {"severity": "warn"}]
+    )
     verdicts(rules, [tool])
 
 

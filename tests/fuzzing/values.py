@@ -51,7 +51,9 @@ def mangled(draw: st.DrawFn, data: bytes) -> bytes:
     if what == "cut":
         return data[:at]
     if what == "put":
-        junk = draw(st.sampled_from([b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"\r", b"\xef\xbb\xbf", b"\xc3", b"}", b"//"]))
+        junk = draw(
+            st.sampled_from([b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"\r", b"\xef\xbb\xbf", b"\xc3", b"}", b"//"])
+        )
         return data[:at] + junk + data[at:]
     if what == "double":
         return data[:at] + data
