@@ -1,4 +1,4 @@
-"""Odd input of every kind, as many cases as wanted: JSON-RPC frames, HTTP requests, schemas, catalogues, configurations.
+"""Odd input of every kind, as many cases as wanted: JSON-RPC frames, HTTP requests, schemas, catalogues, settings.
 
     python benchmarks/fuzz.py --cases 100000 --seed 1 --what frames,engine,process,http,schemas,catalogue,config
     python benchmarks/fuzz.py --corpus tools.jsonl.gz
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import logging
+import signal
 import sys
 import time
 import warnings
@@ -28,6 +29,7 @@ _STUCK_SECONDS = 120
 def corpus(path: Path, record: Record) -> None:
     """Each schema of the file's tools, with no arguments, made-up ones and all required ones of a wrong type."""
     from fuzzing.schemas import check
+
     from toolscout.jsonl import read_records
     from toolscout.records import Tool
     from toolscout.server.skeleton import skeleton
@@ -59,17 +61,24 @@ def main() -> None:
     else:
         kinds = [kind_of(name) for name in options.what.split(",")]
         shares = sum(kind.share for kind in kinds)
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_report(record, options.json, started)))
         for kind in kinds:
             if kind.name not in ("process", "engine", "http"):
                 limit_memory()
             begun = time.perf_counter()
             run(kind, max(1, options.cases * kind.share // shares), options.seed, record)
             print(f"{kind.name}: {record.cases[kind.name]:,} cases in {time.perf_counter() - begun:.0f} s", flush=True)
+    sys.exit(_report(record, options.json, started))
+
+
+def _report(record: Record, path: Path | None, started: float) -> int:
+    """Say what came out; the exit code. Also where the run is ended early, by SIGTERM."""
     print(record.to_json())
+    print(f"{record.cases}")
     print(f"{sum(record.cases.values()):,} cases, {len(record.faults)} faults, {time.perf_counter() - started:.0f} s")
-    if options.json:
-        options.json.write_text(record.to_json())
-    sys.exit(1 if record.faults else 0)
+    if path:
+        path.write_text(record.to_json())
+    return 1 if record.faults else 0
 
 
 if __name__ == "__main__":

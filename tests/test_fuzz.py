@@ -145,9 +145,9 @@ DEEP = "[" * 100_000
 def test_endless_numbers_and_deep_nesting_in_json_configurations(tmp_path: Path, text: str) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(text)
-    with pytest.raises(BadInput, match="mcp.json"):
+    with pytest.raises(BadInput, match=r"mcp\.json"):
         ServersFile(path).load()
-    with pytest.raises(BadInput, match="mcp.json"):
+    with pytest.raises(BadInput, match=r"mcp\.json"):
         read_sources([str(path)], Machine(home=tmp_path, project=None))
 
 

@@ -21,7 +21,10 @@ from toolscout.server.http import make_http_app
 from toolscout.server.http_limits import PatientProtocol
 from toolscout.settings import Settings
 
-HEAD = b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/json, text/event-stream\r\ncontent-type: application/json\r\n"
+HEAD = (
+    b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    b"accept: application/json, text/event-stream\r\n"
+)
 _PATIENCE = 30
 
 

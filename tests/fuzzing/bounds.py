@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -48,7 +49,7 @@ def time_bound(seconds: float = SECONDS, waits: float = WAITS) -> Iterator[None]
 
 def limit_memory(more: int = MEMORY) -> None:
     """From now on this process may take ``more`` bytes of address space: a blow-up is then a MemoryError."""
-    with open("/proc/self/statm") as statm:
+    with Path("/proc/self/statm").open() as statm:
         now = int(statm.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + more, resource.getrlimit(resource.RLIMIT_AS)[1]))
 

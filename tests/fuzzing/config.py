@@ -1,12 +1,14 @@
 """Configurations through their readers: ``mcp.json``, clients' files, policies, settings, the files of our own."""
 
+# ruff: noqa: E501  (tables of odd values)
+
 from __future__ import annotations
 
 import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -50,7 +52,7 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "enabled": scalars,
     "sandbox": st.one_of(
         st.booleans(),
-        st.fixed_dictionaries({}, optional={k: json_values for k in ("network", "read", "write", "memory", "processes", "x")}),
+        st.fixed_dictionaries({}, optional=dict.fromkeys(("network", "read", "write", "memory", "processes", "x"), json_values)),
         json_values,
     ),
 }  # fmt: skip
@@ -158,10 +160,8 @@ def _servers_file(folder: Path, content: bytes) -> None:
         server_from_config(config)
         config.references()
         resolver = Resolver({"A": "x"}, "toolscout-fuzz")
-        try:
+        with suppress(ToolscoutError):
             config.resolved(resolver)
-        except ToolscoutError:
-            pass
         assert name == config.name
     for problem in servers.problems.values():
         assert problem
@@ -246,10 +246,8 @@ def _own_files(folder: Path, content: bytes) -> None:
     for name in ("face.json", "connections.json", "health.json"):
         (home / name).write_bytes(content)
     assert isinstance(face.load(home), dict)
-    try:
+    with suppress(ToolscoutError):
         read_health(home / "health.json")
-    except ToolscoutError:
-        pass
     machine = Machine(home=folder / "person", platform="linux", env={}, project=None)
     path = folder / "project" / "c.json"
     path.write_bytes(json.dumps({"mcpServers": {}}).encode())

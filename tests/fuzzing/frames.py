@@ -1,5 +1,7 @@
 """Bytes at both ends of a pipe: the gate in front of the server, and the reader of an upstream's output."""
 
+# ruff: noqa: E501  (tables of odd values)
+
 from __future__ import annotations
 
 import asyncio

@@ -55,7 +55,6 @@ def run(kind: Kind, count: int, seed: int, record: Record) -> None:
                 with recorded(record, kind.name, case):
                     check(case)
 
-        test = given(kind.cases)(one)
         # Hypothesis ends early where it has seen all that a strategy gives, or discards much: then on with another seed
         while left > 0:
             options = hypothesis_settings(
@@ -67,7 +66,7 @@ def run(kind: Kind, count: int, seed: int, record: Record) -> None:
                 verbosity=Verbosity.quiet,
             )
             before = left
-            seeded(seed)(options(test))()
+            seeded(seed)(options(given(kind.cases)(one)))()
             seed += 1
             if left == before:
                 break

@@ -1,5 +1,7 @@
 """JSON values as hostile or careless programs write them."""
 
+# ruff: noqa: E501  (tables of odd values)
+
 from __future__ import annotations
 
 import json
