@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import logging
+import os
 import signal
 import sys
 import time
@@ -61,7 +62,7 @@ def main() -> None:
     else:
         kinds = [kind_of(name) for name in options.what.split(",")]
         shares = sum(kind.share for kind in kinds)
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_report(record, options.json, started)))
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(_report(record, options.json, started)))
         for kind in kinds:
             if kind.name not in ("process", "engine", "http"):
                 limit_memory()
@@ -76,6 +77,7 @@ def _report(record: Record, path: Path | None, started: float) -> int:
     print(record.to_json())
     print(f"{record.cases}")
     print(f"{sum(record.cases.values()):,} cases, {len(record.faults)} faults, {time.perf_counter() - started:.0f} s")
+    sys.stdout.flush()
     if path:
         path.write_text(record.to_json())
     return 1 if record.faults else 0

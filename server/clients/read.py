@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import tomllib
@@ -380,4 +379,6 @@ def _text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value) if isinstance(value, (str, int, float)) else ("" if value is None else os.fspath(value))
+    if not isinstance(value, (str, int, float, type(None))):
+        raise ValueError("a value of its args, env or headers is a list or an object, not text")
+    return "" if value is None else str(value)
