@@ -154,11 +154,8 @@ def test_endless_numbers_and_deep_nesting_in_json_configurations(tmp_path: Path,
 def test_a_list_where_a_text_belongs_is_a_problem_of_that_server_only(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     bad = {"command": "x", "env": {"A": ["b"]}}
-    path.write_text(
-        json.dumps(
-            {"mcpServers": {"bad": bad, "headed": {"url": "http://h/", "headers": {"A": {}}}, "good": {"command": "x"}}}
-        )
-    )
+    servers = {"bad": bad, "headed": {"url": "http://h/", "headers": {"A": {}}}, "good": {"command": "x"}}
+    path.write_text(json.dumps({"mcpServers": servers}))
     found = {e.name: e.problem for e in read_sources([str(path)], Machine(home=tmp_path, project=None)).entries}
     assert found.pop("good") in (None, "")
     assert all("not text" in str(problem) for problem in found.values()) and len(found) == 2
