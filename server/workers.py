@@ -41,6 +41,8 @@ def run_workers(host: str, port: int, workers: int) -> None:
     os.environ[_HOST] = host
     folder = tempfile.mkdtemp(prefix="toolscout-metrics-")
     os.environ[SHARED_FOLDER] = folder
+    from toolscout.server.http import bounds
+
     try:
         uvicorn.run(
             "toolscout.server.workers:application",
@@ -50,7 +52,7 @@ def run_workers(host: str, port: int, workers: int) -> None:
             workers=workers,
             log_level="warning",
             lifespan="on",
-            timeout_graceful_shutdown=5,
+            **bounds(),
             timeout_worker_healthcheck=_HEALTH_SECONDS,
         )
     finally:

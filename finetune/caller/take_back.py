@@ -51,9 +51,7 @@ def adapter_folder(gguf_adapter: Path, base: Path, out: Path) -> Path:
     with torch.device("meta"):  # the modules' names, without their weights
         bare = AutoModelForCausalLM.from_config(config)
     modules = {
-        f"{name}.weight": module
-        for module, _ in bare.named_modules()
-        if (name := names.get_name(module)) is not None
+        f"{name}.weight": module for module, _ in bare.named_modules() if (name := names.get_name(module)) is not None
     }
     found: dict[str, Floats] = {}
     for tensor in reader.tensors:

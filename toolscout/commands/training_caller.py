@@ -142,7 +142,8 @@ def caller(
     threads: Threads = 0,
     rl: Annotated[bool, typer.Option("--rl", help="Go on from an adapter by reinforcement (GRPO).")] = False,
     adapter: Annotated[
-        Path | None, typer.Option(help="Adapter folder, or .gguf adapter, to go on from (--rl needs one).", show_default=False)
+        Path | None,
+        typer.Option(help="Adapter folder, or .gguf adapter, to go on from (--rl needs one).", show_default=False),
     ] = None,
     tools: Annotated[
         list[Path] | None,
