@@ -5,7 +5,7 @@
 A ``toolscout serve --http`` process with five upstreams (four over pipes, one over HTTP) serves concurrent clients of
 both eras; further clients start a Toolscout of their own over stdio, again and again, on the same home. One fault at a
 time is put on, held, and lifted. Exit status 0 only if every invariant held all the time; docs/FAULTS.md names them.
-Everything needs Linux; the small disk that is filled needs root, the clock's jumps libfaketime.
+Everything needs Linux; the small disk that is filled needs root, the clock's jumps a C compiler.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ from chaos.world import World
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     """The whole run; the report."""
     world, tally, stop = World(), Tally(), asyncio.Event()
+    this = asyncio.current_task()
+    assert this is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, this.cancel)
     world.prepare()
     for kind, why in world.cannot.items():
         print(f"left out: {kind}: {why}.")
@@ -40,6 +45,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         tasks.append(asyncio.create_task(watch(world, tally, stop)))
         try:
             await play(world, tally, options.seed, options.minutes * 60, options.only)
+        except asyncio.CancelledError:
+            tally.violate("the bench itself", "it was stopped before its time")
         finally:
             stop.set()
             for done in await asyncio.gather(*tasks, return_exceptions=True):
@@ -68,7 +75,9 @@ def report(options: argparse.Namespace, world: World, tally: Tally, logs: dict[s
     if memory and memory["mb_late"] > 1.5 * memory["mb_early"] + 100:
         tally.violate("memory bounded", f"from {memory['mb_early']} to {memory['mb_late']} MB")
     if memory and memory["descriptors_late"] > memory["descriptors_early"] + 50:
-        tally.violate("memory bounded", f"open descriptors {memory['descriptors_early']} to {memory['descriptors_late']}")
+        tally.violate(
+            "memory bounded", f"open descriptors {memory['descriptors_early']} to {memory['descriptors_late']}"
+        )
     return {
         "seed": options.seed,
         "minutes": round(tally.now() / 60, 1),
@@ -93,7 +102,9 @@ def show(result: dict[str, Any]) -> None:
         outcomes = ", ".join(f"{n} {o}" for o, n in result["outcomes"].get(kind, {}).items())
         took = ", ".join(f"{n}x {tries}" for tries, n in sorted(result["calls_until_well"].get(kind, {}).items()))
         print(f"  {kind:24} {number:3} times; calls: {outcomes or 'none'}; calls until well: {took}")
-    for name in ("calls", "memory", "longest_call_ms", "longest_back_off_s", "log"):
+    slowest = sorted(result["longest_call_ms"].items(), key=lambda one: -one[1])[:8]
+    print(f"slowest calls in ms: {slowest}")
+    for name in ("calls", "memory", "longest_back_off_s", "log"):
         print(f"{name}: {result[name]}")
     print(f"violations: {len(result['violations'])}")
     for violation in result["violations"][:40]:

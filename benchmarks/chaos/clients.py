@@ -8,12 +8,13 @@ import random
 from itertools import count
 from typing import Any
 
-from chaos.judge import judged, raised
-from chaos.tally import Tally
-from chaos.world import STDIO, WEB, World
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from mcp.shared.exceptions import MCPError
+
+from chaos.judge import judged, raised
+from chaos.tally import Tally
+from chaos.world import STDIO, WEB, World
 
 CALL_SECONDS = 4.0
 _PATIENCE = 60.0
@@ -119,7 +120,8 @@ class LoadClient:
         tally = self._tally
         tally.calls[f"{self.name.partition('-')[0]} {operation}"] += 1
         tally.outcomes[fault or ("calm" if calm else "after a fault")][outcome] += 1
-        tally.longest[operation] = max(tally.longest[operation], round(ms))
+        slot = f"{fault or 'calm'}: {operation}"
+        tally.longest[slot] = max(tally.longest[slot], round(ms))
         where = f"{self.name} {operation} {upstream}"
         if outcome == "error":
             tally.errors[f"{fault or 'calm'}: {kind}"] += 1

@@ -1,7 +1,7 @@
 """A client that makes one long call and never hears its answer: the bench kills it meanwhile.
 
-    python gone.py http URL TOOL_ID NONCE
-    python gone.py stdio TOOL_ID NONCE          (starts ``toolscout serve`` with its own environment)
+python gone.py http URL TOOL_ID NONCE
+python gone.py stdio TOOL_ID NONCE          (starts ``toolscout serve`` with its own environment)
 """
 
 import asyncio

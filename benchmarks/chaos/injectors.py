@@ -119,8 +119,8 @@ def _restore(path: Path, mode: int) -> None:
 
 def _jump(*seconds: int) -> Inject:
     async def inject(site: Site) -> None:
-        site.world.clock_file.write_text(f"{site.random.choice(seconds):+d}")
-        site.later(site.world.clock_file.write_text, "+0")
+        site.world.clock.jump(site.random.choice(seconds))
+        site.later(site.world.clock.jump, 0)
         await asyncio.sleep(site.hold)
 
     return inject

@@ -10,10 +10,14 @@ from toolscout.causes import OWN
 
 NONCE = re.compile(r"\bn-[0-9a-z-]+")
 _BARE = re.compile(
-    r"Traceback \(most recent call last\)|^Toolscout failed inside|^\w*(?:Error|Exception)\b|^Internal (?:server )?error",
+    r"Traceback \(most recent call last\)|^Toolscout failed inside|^\w*(?:Error|Exception)\b"
+    r"|^Internal (?:server )?error",
     re.MULTILINE,
 )
+_STDERR = re.compile(r"\nIts stderr ends with:.*", re.DOTALL)
+"""What an upstream has said itself, shown for what it is."""
 _STATED = (
+    ("unknown_tool", re.compile(r"^No tool has the id ")),
     ("database", re.compile(r"^The catalogue's database reports: ")),
     ("index", re.compile(r"^The search index|^The index |^The catalogue (?:is|has)")),
     ("audit", re.compile(r"^The audit log .* cannot be written")),
@@ -53,7 +57,7 @@ def _error(text: str) -> tuple[str, str]:
     rule = rule or next((name for name, pattern in _STATED if pattern.search(text)), None)
     if rule is None:
         return "untyped", text[:300]
-    if _BARE.search(text):
+    if _BARE.search(_STDERR.sub("", text)):
         return "untyped", text[:300]
     return "error", rule
 

@@ -1,4 +1,4 @@
-"""The schedule: every kind of fault in an order that the seed decides, and after each the question whether it is over."""
+"""The schedule: every kind of fault in an order that the seed decides; after each it is asked whether it is over."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fastmcp import Client
+
 from chaos.clients import Lost, ask
 from chaos.injectors import FAULTS, Fault, Site
 from chaos.tally import Tally
 from chaos.world import World
-from fastmcp import Client
 
 _ALLOWED = 2
 """Calls until one goes well: the first after a fault may still find what is broken."""

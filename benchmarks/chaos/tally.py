@@ -23,7 +23,7 @@ class Tally:
     waited: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Longest back-off in seconds that was announced after a fault was lifted, by kind."""
     longest: Counter[str] = field(default_factory=Counter)
-    """Longest call in ms by operation."""
+    """Longest call in ms by fault and operation."""
     violations: list[dict[str, Any]] = field(default_factory=list)
     memory: list[tuple[float, float, int]] = field(default_factory=list)
     """Moment, MB of the HTTP server, its open descriptors."""

@@ -11,11 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 import uuid
 from pathlib import Path
 
+from chaos.clock import Clock
 from chaos.model import ModelEndpoint
 from chaos.processes import marked
 
@@ -26,7 +26,6 @@ STDIO = ("alpha", "beta", "gamma", "delta")
 WEB = "web"
 _HOME_BYTES = 64_000_000
 _AUDIT = '[audit]\nvalues = "hash"\n[responses]\nmax_chars = 50000\n'
-_FAKETIME = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1")
 
 
 class World:
@@ -37,7 +36,7 @@ class World:
         self.folder = Path(tempfile.mkdtemp(prefix="toolscout-chaos-"))
         self.home = self.folder / "home"
         self.control = self.folder / "control"
-        self.clock_file = self.folder / "clock"
+        self.clock = Clock(self.folder)
         self.log = self.folder / "server.log"
         self.stdio_log = self.folder / "stdio.log"
         self.cannot: dict[str, str] = {}
@@ -48,7 +47,6 @@ class World:
         self.web: subprocess.Popen[bytes] | None = None
         self.server_ends = 0
         self._mounted = False
-        self._faketime = ""
 
     @property
     def url(self) -> str:
@@ -64,9 +62,9 @@ class World:
         """Folders, mounts and the upstreams' configuration."""
         self.home.mkdir()
         self.control.mkdir()
-        self.clock_file.write_text("+0")
         self._mount()
-        self._find_faketime()
+        if self.clock.trouble:
+            self.cannot |= dict.fromkeys(("clock_forward", "clock_back"), self.clock.trouble)
         if os.geteuid() == 0 and shutil.which("setpriv") is None:
             self.cannot["read_only"] = "root is let in everywhere, and there is no setpriv to take that from the server"
         servers = {
@@ -95,16 +93,7 @@ class World:
             "TOOLSCOUT_UPSTREAM_CALL_TIMEOUT": "10",
             "TOOLSCOUT_MAX_RESULT_BYTES": "5000000",
         }
-        if self._faketime:
-            ours |= {
-                "LD_PRELOAD": self._faketime,
-                "FAKETIME_TIMESTAMP_FILE": str(self.clock_file),
-                "FAKETIME_CACHE_DURATION": "1",
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                "DONT_FAKE_MONOTONIC": "1",
-                "NO_FAKE_STAT": "1",
-            }
-        return {**outside, **ours, **more}
+        return {**outside, **ours, **self.clock.environment, **more}
 
     def command(self, *args: str) -> list[str]:
         """A command line of Toolscout; as root without root's right to write everywhere."""
@@ -121,7 +110,7 @@ class World:
     async def start_server(self) -> None:
         """Start Toolscout over HTTP and wait until its health page says ok."""
         with self.log.open("ab") as log:
-            self.server = subprocess.Popen(
+            self.server = subprocess.Popen(  # noqa: ASYNC220  (it outlives this function, and the bench waits for it)
                 self.command("serve", "--http", f"127.0.0.1:{self.port}"),
                 env=self.environment(), stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
             )  # fmt: skip
@@ -207,25 +196,6 @@ class World:
         self._mounted = done.returncode == 0
         if not self._mounted:
             self.cannot["disk_full"] = f"the small disk could not be mounted: {done.stderr.strip()}"
-
-    def _find_faketime(self) -> None:
-        """libfaketime, if it is there and does move the clock that Python reads, and only that one."""
-        found = [str(p) for g in _FAKETIME for p in Path("/").glob(g.lstrip("/"))]
-        if found:
-            self._faketime = found[0]
-            self.clock_file.write_text("+7200")
-            probe = "import time; print(time.time() - %d > 3600, time.monotonic() < %d + 600)"
-            now, steady = int(time.time()), int(time.monotonic())
-            said = subprocess.run(
-                [sys.executable, "-c", probe % (now, steady)],
-                env=self.environment(), capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            self.clock_file.write_text("+0")
-            if said.stdout.strip() == "True True":
-                return
-            self._faketime = ""
-        for kind in ("clock_forward", "clock_back"):
-            self.cannot[kind] = "libfaketime (Debian's package 'faketime') is not there or does not work here"
 
 
 def _free_port() -> int:
