@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from chaos.commands import KINDS, Command
-from chaos.dying import Ending, run_cli
-from chaos.wholeness import after_kill, after_rerun, in_child, the_same
+from chaos.dying import Ending, import_all, run_cli
+from chaos.wholeness import after_kill, after_rerun, in_child
 
 
 def one_point(command: Command, chance: random.Random, effects: int, seconds: float) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def one_point(command: Command, chance: random.Random, effects: int, seconds: fl
         again = run_cli(command.line(work), command.environment(work))
         if again.code:
             wrong.append(f"run again, it ended with {again.code}: {again.said[-300:]}")
-        wrong += in_child(after_rerun, work.home) + in_child(the_same, work.home, command.after)
+        wrong += in_child(after_rerun, work.home, command.after)
         wrong += command.leftovers(work)
         return {"point": str(point), "killed": killed.code == -9, "wrong": wrong}
     finally:
@@ -59,6 +59,7 @@ def main() -> int:
     options = parser.parse_args()
     if not sys.platform.startswith("linux"):
         parser.error("the crash bench forks and reads /proc: it needs Linux")
+    import_all()
     report: dict[str, Any] = {"seed": options.seed, "commands": {}, "violations": []}
     with tempfile.TemporaryDirectory(prefix="toolscout-crash-") as name:
         folder = Path(name)

@@ -7,6 +7,7 @@ instead of the imports.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -17,6 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_HEAVY = ("sqlmodel", "alembic.command", "alembic.config", "faiss", "onnxruntime", "tokenizers", "toolscout.cli",
+          "toolscout.commands.catalog", "toolscout.commands.reviewing", "toolscout.commands.crawl",
+          "toolscout.crawler.crawl", "toolscout.server.engine", "toolscout.index.build", "toolscout.index.search",
+          "toolscout.index.transfer", "toolscout.index.guard", "toolscout.server.pool")  # fmt: skip
 _POSIX = frozenset(
     (
         "write",
@@ -59,6 +64,12 @@ class Ended:
     code: int
     said: str
     effects: int = 0
+
+
+def import_all() -> None:
+    """Import what the commands would."""
+    for name in _HEAVY:
+        importlib.import_module(name)
 
 
 def run_cli(line: Sequence[str], environment: Mapping[str, str], ending: Ending | None = None) -> Ended:

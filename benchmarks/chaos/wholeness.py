@@ -76,23 +76,19 @@ def after_kill(home: Path, before: State, may_change: Collection[str]) -> list[s
     return wrong + _serves(home)
 
 
-def after_rerun(home: Path) -> list[str]:
-    """The index is that of the catalogue as it is now, and nothing half-made lies about."""
+def after_rerun(home: Path, wanted: State) -> list[str]:
+    """The catalogue is as after a run that nobody killed, the index is of it, and nothing half-made lies about."""
     settings = settings_of(home)
     wrong = _serves(home)
+    now = state(home)
+    if different := [name for name in {*now, *wanted} if now.get(name) != wanted.get(name)]:
+        wrong.append(f"not as after an unharmed run: {sorted(different)[:5]}")
     with Catalogue(settings.database_url) as catalogue:
         index = SearchIndex.open(settings.index_dir, settings=settings)
         if index.revision != catalogue.revision:
             wrong.append(f"the index is of revision {index.revision}, the catalogue of {catalogue.revision}")
     half = [entry.name for entry in settings.index_dir.iterdir() if entry.name.startswith("tmp-")]
     return wrong + ([f"left behind: {half}"] if half else [])
-
-
-def the_same(home: Path, wanted: State) -> list[str]:
-    """The catalogue is as it is after a run that nobody killed."""
-    now = state(home)
-    different = [name for name in {*now, *wanted} if now.get(name) != wanted.get(name)]
-    return [f"not as after an unharmed run: {sorted(different)[:5]}"] if different else []
 
 
 def _serves(home: Path) -> list[str]:
