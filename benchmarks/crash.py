@@ -42,7 +42,7 @@ def one_point(command: Command, chance: random.Random, effects: int, seconds: fl
         again = run_cli(command.line(work), command.environment(work))
         if again.code:
             wrong.append(f"run again, it ended with {again.code}: {again.said[-300:]}")
-        wrong += in_child(after_rerun, work.home, command.after)
+        wrong += in_child(after_rerun, work.home, command.after, command.indexes)
         wrong += command.leftovers(work)
         return {"point": str(point), "killed": killed.code == -9, "wrong": wrong}
     finally:

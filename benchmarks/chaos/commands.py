@@ -49,6 +49,8 @@ class Command:
     """One command. ``before``: the catalogue it starts from; ``may_change``: servers whose reviews it is to change."""
 
     may_change: ClassVar[tuple[str, ...]] = ()
+    indexes: ClassVar[bool] = True
+    """Whether it brings the index up to date itself."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -147,7 +149,9 @@ class Block(Review):
 
 
 class Crawl(Command):
-    """``crawl`` of one package from a local registry, in the sandbox, into the catalogue."""
+    """``crawl`` of one package from a local registry, in the sandbox, into the catalogue (which it does not index)."""
+
+    indexes: ClassVar[bool] = False
 
     def __enter__(self) -> Command:
         sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
