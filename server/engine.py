@@ -78,6 +78,8 @@ class Engine:
         self.journal = Journal(self._open_catalogue)
         self.telemetry = Telemetry()
         self._work = ThreadPoolExecutor(2, thread_name_prefix="engine")
+        # Writing waits, for a minute at worst, when another process holds the catalogue: no search may wait behind it.
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="engine-writes")
         self._lock = threading.RLock()
         self._catalogue: Catalogue | None = None
         self._index: SearchIndex | None = None
@@ -123,7 +125,8 @@ class Engine:
         if self._caller is not None:
             await self._caller.close()
         await asyncio.to_thread(self.journal.close)
-        await asyncio.to_thread(self._work.shutdown, wait=True, cancel_futures=True)
+        for threads in (self._work, self._writing):
+            await asyncio.to_thread(threads.shutdown, wait=True, cancel_futures=True)
         if self._index is not None:
             self._index.close()
         if self._catalogue is not None:
@@ -457,7 +460,7 @@ class Engine:
         server.state = ServerState.READY
         trusted = self.settings.trust_imports if trust is None else trust
         put = partial(self.catalogue.put_server, server, tools, trust=trusted, accept_changes=accept_changes)
-        change: Change = await self._run(put)
+        change: Change = await self._write(put)
         if reindex:
             await self.reindex()
         return change
@@ -478,7 +481,7 @@ class Engine:
                 progress(what, done, total)
 
         try:
-            await self._run(lambda: build_index(self.catalogue, self.settings, progress=tick))
+            await self._write(lambda: build_index(self.catalogue, self.settings, progress=tick))
         except asyncio.CancelledError:
             cancelled.set()  # the thread does not notice by itself, and closing waits for it
             raise
@@ -680,6 +683,9 @@ class Engine:
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._work, work)
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writing, work)
 
 
 def _tell(**facts: Any) -> None:

@@ -36,21 +36,28 @@ def request(operation: str, upstream: str, nonce: str) -> tuple[str, dict[str, A
     return "invoke", arguments
 
 
-async def ask(client: Client[Any], operation: str, upstream: str) -> tuple[str, str, str]:
-    """One call: outcome, its kind (see `judge`), and the text of an error. Raises Lost."""
+async def ask(client: Client[Any], operation: str, upstream: str, patience: float = _PATIENCE) -> tuple[str, str, str]:
+    """One call: outcome, its kind (see `judge`), and the text of an error. Raises Lost.
+
+    One that is not answered within ``patience`` seconds is waited for as long again, to tell late from never.
+    """
     nonce = f"n-{next(_NUMBERS)}"
     name, arguments = request(operation, upstream, nonce)
+    call = asyncio.create_task(client.call_tool(name, arguments, raise_on_error=False))
     try:
-        async with asyncio.timeout(_PATIENCE):
-            result = await client.call_tool(name, arguments, raise_on_error=False)
-    except TimeoutError:
-        return "silent", f"{name} was not answered within {_PATIENCE:g} s", ""
+        in_time = (await asyncio.wait([call], timeout=patience))[0]
+        if not in_time:
+            late = (await asyncio.wait([call], timeout=patience))[0]
+            return "silent", f"{name} was {'answered late' if late else 'never answered'} ({patience:g} s)", ""
+        result = call.result()
     except MCPError as error:
         if error.error.message.startswith("Connection closed"):
             raise Lost(str(error)) from None
         return *raised(error.error.code, error.error.message), error.error.message
     except Exception as error:
         raise Lost(f"{type(error).__name__}: {error}") from error
+    finally:
+        call.cancel()
     text = "\n".join(getattr(block, "text", "") for block in result.content) if result.is_error else ""
     return *judged(operation, nonce, result), text
 
@@ -104,11 +111,14 @@ class LoadClient:
 
     async def _session(self, client: Client[Any], stop: asyncio.Event) -> None:
         until = self._tally.now() + self._life * self._random.uniform(0.5, 1.5)
+        # The gate shakes hands before anything is imported: the first call waits for that, on a machine that is busy.
+        patience = 3 * _PATIENCE if self._stdio else _PATIENCE
         while not stop.is_set() and not (self._stdio and self._tally.now() > until):
             operation = self._random.choices(("invoke", "find", "suggest"), (70, 20, 10))[0]
             upstream = self._random.choice((*STDIO, WEB))
             fault, quiet, began = self._tally.active, self._tally.quiet_since, self._tally.now()
-            outcome, kind, text = await ask(client, operation, upstream)
+            outcome, kind, text = await ask(client, operation, upstream, patience)
+            patience = _PATIENCE
             fault = fault or self._tally.active
             calm = not fault and quiet > 0 and began >= quiet and self._tally.quiet_since == quiet
             self._note(operation, upstream, outcome, kind, text, fault, calm, (self._tally.now() - began) * 1000)
