@@ -94,6 +94,8 @@ def _one_command(kind: str, command: Command, points: int, seed: int, violations
         result = one_point(command, chance, whole.effects, seconds)
         took.append(time.monotonic() - began)
         found["killed" if result["killed"] else "was quicker"] += 1
+        if number % 10 == 9:
+            print(f"  {kind}: {number + 1} points, {dict(found)}", flush=True)
         for wrong in result["wrong"]:
             violations.append({"command": kind, "number": number, "point": result["point"], "what": wrong})
             print(f"  VIOLATION {violations[-1]}", flush=True)
