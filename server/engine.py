@@ -21,6 +21,7 @@ from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import ADVICE_FILTERED, ADVICE_PROBED, compact_answer
 from toolscout.server.journal import Journal
 from toolscout.server.launch import runs
+from toolscout.server.relisting import Relisting
 from toolscout.server.telemetry import Telemetry, current_call, span
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ _LOAD_SECONDS = 45.0
 _LISTED_AT_ONCE = 4
 _LISTED = ("transport", "instructions", "protocol_version", "checked_at")  # what only the server itself can say
 _INSTALL_SECONDS = 300.0  # a first start downloads the package
-_SETTLE_SECONDS = 1.0  # servers announce each of many changes; they are listed once
+_MEND_AGAIN_SECONDS = 5.0
+_MEND_SELDOM_SECONDS = 60.0
 
 
 class Engine:
@@ -76,6 +78,8 @@ class Engine:
         self.journal = Journal(self._open_catalogue)
         self.telemetry = Telemetry()
         self._work = ThreadPoolExecutor(2, thread_name_prefix="engine")
+        # Writing waits, for a minute at worst, when another process holds the catalogue: no search may wait behind it.
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="engine-writes")
         self._lock = threading.RLock()
         self._catalogue: Catalogue | None = None
         self._index: SearchIndex | None = None
@@ -92,7 +96,7 @@ class Engine:
         self._caller: Caller | None = None
         self._loading: asyncio.Task[None] | None = None
         self._mending: asyncio.Task[None] | None = None
-        self._relisting: dict[str, asyncio.Task[None]] = {}
+        self._relisting = Relisting(partial(self.refresh_server, trust=False))
 
     async def __aenter__(self) -> Engine:
         if self.serving:
@@ -107,10 +111,11 @@ class Engine:
 
     async def close(self) -> None:
         """Stop every upstream, write the call log, close files. Safe to call twice."""
-        for task in (self._loading, self._mending, *self._relisting.values()):
+        for task in (self._loading, self._mending):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        await self._relisting.close()
         if self._prober is not None:
             await self._prober.close()
         if self._installer is not None:
@@ -120,7 +125,8 @@ class Engine:
         if self._caller is not None:
             await self._caller.close()
         await asyncio.to_thread(self.journal.close)
-        await asyncio.to_thread(self._work.shutdown, wait=True, cancel_futures=True)
+        for threads in (self._work, self._writing):
+            await asyncio.to_thread(threads.shutdown, wait=True, cancel_futures=True)
         if self._index is not None:
             self._index.close()
         if self._catalogue is not None:
@@ -454,7 +460,7 @@ class Engine:
         server.state = ServerState.READY
         trusted = self.settings.trust_imports if trust is None else trust
         put = partial(self.catalogue.put_server, server, tools, trust=trusted, accept_changes=accept_changes)
-        change: Change = await self._run(put)
+        change: Change = await self._write(put)
         if reindex:
             await self.reindex()
         return change
@@ -475,7 +481,7 @@ class Engine:
                 progress(what, done, total)
 
         try:
-            await self._run(lambda: build_index(self.catalogue, self.settings, progress=tick))
+            await self._write(lambda: build_index(self.catalogue, self.settings, progress=tick))
         except asyncio.CancelledError:
             cancelled.set()  # the thread does not notice by itself, and closing waits for it
             raise
@@ -530,16 +536,21 @@ class Engine:
 
             await self._list_all(await self._run(partial(register_starter, self.servers)))
         if self.serving:
-            mending = self._mend()
-            if self._index is None:
-                await mending
-            else:
-                self._mending = asyncio.create_task(mending)
+            fine = self._index is None and await self._mend()
+            if not fine and (self._mending is None or self._mending.done()):
+                self._mending = asyncio.create_task(self._keep_mending())
         if self._index is None:
             self.behind = describe_catalogue(0, 0, [])
 
-    async def _mend(self) -> None:
-        """Bring in what is missing: servers never listed, changes whose indexing was cut off."""
+    async def _keep_mending(self) -> None:
+        """Until it goes well: what keeps an index from being written (a full disk, a lock) passes."""
+        wait = _MEND_AGAIN_SECONDS
+        while not await self._mend():
+            await asyncio.sleep(wait)
+            wait = min(_MEND_SELDOM_SECONDS, wait * 2)
+
+    async def _mend(self) -> bool:
+        """Bring in servers never listed and changes whose indexing was cut off. Whether that went well."""
         try:
             if unlisted := self._unlisted():
                 await self._list_all(unlisted)
@@ -547,21 +558,13 @@ class Engine:
                 await self.reindex()
         except ToolscoutError as error:
             logger.warning("The index could not be brought up to date: %s", error)
+            return False
+        return True
 
     def _tools_changed(self, name: str) -> None:
         """An upstream says that its tools changed: list them again, nothing new in them trusted."""
-        if name in self._relisting or self._loading is None:
-            return
-
-        async def relist() -> None:
-            await asyncio.sleep(_SETTLE_SECONDS)
-            self._relisting.pop(name, None)
-            try:
-                await self.refresh_server(name, trust=False)
-            except ToolscoutError as error:
-                logger.warning("The changed tools of %s could not be listed: %s", name, error)
-
-        self._relisting[name] = asyncio.create_task(relist())
+        if self._loading is not None:
+            self._relisting.announce(name)
 
     def _is_stale(self) -> bool:
         """Whether the catalogue has changes that the index lacks: a process was killed between the two."""
@@ -680,6 +683,9 @@ class Engine:
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._work, work)
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writing, work)
 
 
 def _tell(**facts: Any) -> None:

@@ -239,7 +239,8 @@ class OpenAIBackend:
         read = first_choice(answer)
         if read is None:
             raise ModelError(
-                f"{self.url} did not answer as a chat endpoint does.", "Check that TOOLSCOUT_MODEL_URL ends in /v1."
+                f"The model endpoint {self.url} did not answer as a chat endpoint does.",
+                "Check that TOOLSCOUT_MODEL_URL ends in /v1.",
             )
         text, choice = read
         usage = answer.get("usage") or {}
@@ -272,13 +273,18 @@ class OpenAIBackend:
                 continue
             except httpx.TimeoutException:
                 raise _Unreachable(
-                    f"{self.url} did not answer within {self.timeout:g} s.", "Raise TOOLSCOUT_MODEL_TIMEOUT."
+                    f"The model endpoint {self.url} did not answer within {self.timeout:g} s.",
+                    "Raise TOOLSCOUT_MODEL_TIMEOUT.",
                 ) from None
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                failure = ModelError(f"{self.url} broke off the request: {error or type(error).__name__}.")
+                failure = ModelError(
+                    f"The model endpoint {self.url} broke off the request: {error or type(error).__name__}."
+                )
                 continue
             if response.status_code in _RETRIED:
-                failure = ModelError(f"{self.url} answered {response.status_code}: {error_text(response)}.")
+                failure = ModelError(
+                    f"The model endpoint {self.url} answered {response.status_code}: {error_text(response)}."
+                )
                 continue
             return self._checked(response, path)
         raise failure
@@ -286,24 +292,31 @@ class OpenAIBackend:
     def _checked(self, response: httpx.Response, path: str) -> JsonObject:
         code, said = response.status_code, error_text(response)
         if code in (401, 403):
-            raise ModelError(f"{self.url} refused the key ({code}).", "Set TOOLSCOUT_MODEL_KEY.")
+            raise ModelError(f"The model endpoint {self.url} refused the key ({code}).", "Set TOOLSCOUT_MODEL_KEY.")
         if code == 404:
             if "model" in said.lower():
-                raise ModelError(f"{self.url} does not know the model {self.model!r}: {said}.", "Set TOOLSCOUT_MODEL.")
+                raise ModelError(
+                    f"The model endpoint {self.url} does not know the model {self.model!r}: {said}.",
+                    "Set TOOLSCOUT_MODEL.",
+                )
             raise ModelError(f"{self.url}{path} does not exist.", "Check that TOOLSCOUT_MODEL_URL ends in /v1.")
         if code in (400, 413, 422):
             lowered = said.lower()
             if "context" in lowered and any(w in lowered for w in ("exceed", "length", "maximum", "too long")):
                 raise ContextOverflow(f"The request is too long for {self.model or self.url}: {said}.", 0.6)
             if "model" in lowered and any(w in lowered for w in ("not found", "not exist", "unknown model")):
-                raise ModelError(f"{self.url} does not know the model {self.model!r}: {said}.", "Set TOOLSCOUT_MODEL.")
-            raise _Refused(f"{self.url} refused the request: {said}.")
+                raise ModelError(
+                    f"The model endpoint {self.url} does not know the model {self.model!r}: {said}.",
+                    "Set TOOLSCOUT_MODEL.",
+                )
+            raise _Refused(f"The model endpoint {self.url} refused the request: {said}.")
         if code >= 300:
-            raise ModelError(f"{self.url} answered {code}: {said}.")
+            raise ModelError(f"The model endpoint {self.url} answered {code}: {said}.")
         value = json_object(response)
         if value is None:
             raise ModelError(
-                f"{self.url} did not answer with JSON.", "Check that TOOLSCOUT_MODEL_URL is a chat endpoint's /v1."
+                f"The model endpoint {self.url} did not answer with JSON.",
+                "Check that TOOLSCOUT_MODEL_URL is a chat endpoint's /v1.",
             )
         return value
 

@@ -1,0 +1,58 @@
+"""Lists servers that say their tools have changed, and does not give up: an unseen change is an unreviewed one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from toolscout.errors import NotAllowed, NotFound, ToolscoutError
+
+logger = logging.getLogger(__name__)
+
+_SETTLE_SECONDS = 1.0  # servers announce each of many changes; they are listed once
+_LONGEST_WAIT = 60.0
+
+
+class Relisting:
+    """One task for each server that has something to list; ``work(name)`` lists it and stores what it found.
+
+    What fails for want of room, of a lock, or of an answer is tried again after 2, 4, ... at most 60 seconds, until it
+    goes well or the server is no longer configured.
+    """
+
+    def __init__(self, work: Callable[[str], Awaitable[object]]) -> None:
+        self._work = work
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+
+    def announce(self, name: str) -> None:
+        """The server says that its tools have changed."""
+        self._again.add(name)
+        if name not in self._tasks:
+            task = self._tasks[name] = asyncio.create_task(self._run(name))
+            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+
+    async def close(self) -> None:
+        """Stop at once; returns when nothing runs any more."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, name: str) -> None:
+        wait = _SETTLE_SECONDS
+        while name in self._again:
+            await asyncio.sleep(wait)
+            self._again.discard(name)
+            try:
+                await self._work(name)
+                wait = _SETTLE_SECONDS
+            except (NotFound, NotAllowed) as error:
+                logger.warning("The changed tools of %s could not be listed: %s", name, error)
+            except ToolscoutError as error:
+                self._again.add(name)
+                wait = min(_LONGEST_WAIT, wait * 2)
+                logger.warning(
+                    "The changed tools of %s could not be listed: %s It is tried again in %g s.", name, error, wait
+                )

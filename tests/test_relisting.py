@@ -1,0 +1,112 @@
+"""A server that says its tools have changed is listed until that has gone well: a change nobody sees is unreviewed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from toolscout.errors import NotFound, StorageError, ToolscoutError
+from toolscout.index.catalogue import Catalogue
+from toolscout.server import relisting
+from toolscout.server.engine import Engine
+from toolscout.server.relisting import Relisting
+from toolscout.settings import Settings
+
+TINY = Path(__file__).parent / "upstreams" / "tiny.py"
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relisting, "_SETTLE_SECONDS", 0.01)
+
+
+class Work:
+    """Fails with these errors in turn, then goes well."""
+
+    def __init__(self, *errors: ToolscoutError) -> None:
+        self.errors = list(errors)
+        self.done: list[str] = []
+        self.calls = 0
+
+    async def __call__(self, name: str) -> None:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        self.done.append(name)
+
+
+async def test_many_announcements_are_one_listing() -> None:
+    work = Work()
+    relist = Relisting(work)
+    for _ in range(5):
+        relist.announce("a")
+    relist.announce("b")
+    await eventually(lambda: sorted(work.done) == ["a", "b"])
+    relist.announce("a")
+    await eventually(lambda: sorted(work.done) == ["a", "a", "b"])
+    await relist.close()
+
+
+async def test_what_passes_is_tried_until_it_goes_well() -> None:
+    work = Work(StorageError("full"), StorageError("locked"))
+    relist = Relisting(work)
+    relist.announce("a")
+    await eventually(lambda: work.done == ["a"])
+    assert work.calls == 3
+    await relist.close()
+
+
+async def test_a_server_that_is_configured_no_longer_is_let_be() -> None:
+    work = Work(NotFound("no such server"))
+    relist = Relisting(work)
+    relist.announce("a")
+    await eventually(lambda: work.calls == 1 and not relist._tasks)
+    assert work.done == []
+
+
+async def test_closing_ends_a_listing_in_the_middle() -> None:
+    begun = asyncio.Event()
+
+    async def work(name: str) -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    relist = Relisting(work)
+    relist.announce("a")
+    await asyncio.wait_for(begun.wait(), 30)
+    await asyncio.wait_for(relist.close(), 30)
+    assert not relist._tasks
+
+
+async def test_a_changed_tool_is_held_although_the_catalogue_could_not_be_written_at_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(TINY)]}
+    settings.servers_file.write_text(json.dumps({"mcpServers": {"tiny": entry}}))
+    real, full = Catalogue.put_server, [True]
+
+    def put_server(self: Catalogue, *args: object, **options: object) -> object:
+        if full and options.get("trust") is False:
+            full.clear()
+            raise StorageError("The catalogue's database reports: database or disk is full.")
+        return real(self, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Catalogue, "put_server", put_server)
+    async with Engine(settings, serving=True) as engine:
+        await asyncio.wait_for(engine.loaded(), 60)
+        assert not (await engine.invoke_raw("tiny/change", {})).get("isError")
+        await eventually(lambda: engine.catalogue.get_tool("tiny/new_tool") is not None)
+        assert not full
+        refused = await engine.invoke_raw("tiny/new_tool", {})
+        assert refused["isError"] and "quarantined" in refused["content"][0]["text"]
