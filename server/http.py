@@ -34,7 +34,7 @@ def run_http(address: str, workers: int = 1) -> None:
     """Serve on ``HOST:PORT`` until interrupted, with so many processes (see `workers`).
 
     Raises:
-        BadInput: the address is not of that form.
+        BadInput: the address is not of that form, or taken.
         NotAllowed: it reaches beyond loopback and no authentication is configured.
     """
     import uvicorn
@@ -42,12 +42,15 @@ def run_http(address: str, workers: int = 1) -> None:
     from toolscout.server.engine import Engine
     from toolscout.server.limits import raise_file_limit
     from toolscout.server.logs import configure_logging
+    from toolscout.server.serving_run import free_port
     from toolscout.settings import load_settings
 
     host, port = parse_address(address)
     settings = load_settings()
     ours = configure_logging(settings)
     check_access(settings, host)
+    if port:
+        free_port(host, port, "Choose another port: toolscout serve --http HOST:PORT")
     if workers != 1:
         from toolscout.server.workers import run_workers
 

@@ -163,17 +163,15 @@ class ModelServer:
         return f"{cause}\n\nIts last lines:\n{last}\n" if last else f"{cause} It wrote nothing."
 
 
-def free_port(host: str, port: int) -> int:
-    """``port`` if it is free, any free one for 0. Raises BadInput if something else listens there."""
+def free_port(host: str, port: int, hint: str = "Choose another --port; 0 takes a free one.") -> int:
+    """``port`` if it is free, any free one for 0. Raises BadInput, with ``hint``, if something else listens there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise BadInput(
-                f"Nothing can listen on {host}:{port}: {error.strerror}.", "Choose another --port; 0 takes a free one."
-            ) from None
+            raise BadInput(f"Nothing can listen on {host}:{port}: {error.strerror}.", hint) from None
         return int(probe.getsockname()[1])
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import httpx
 import pytest
 from fastmcp import Client
@@ -11,7 +14,7 @@ from here import over_http
 from toolscout.errors import BadInput, NotAllowed
 from toolscout.records import Server, Tool
 from toolscout.server.engine import Engine
-from toolscout.server.http import is_loopback, make_http_app, parse_address
+from toolscout.server.http import is_loopback, make_http_app, parse_address, run_http
 from toolscout.settings import Settings
 
 ENVELOPE = {
@@ -120,3 +123,11 @@ def test_bad_addresses(address: str) -> None:
 def test_loopback_is_recognised() -> None:
     assert is_loopback("localhost") and is_loopback("127.0.0.2") and is_loopback("::1")
     assert not is_loopback("0.0.0.0") and not is_loopback("example.org") and not is_loopback("192.168.0.1")
+
+
+def test_a_taken_port_is_said_before_anything_is_loaded(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(BadInput, match="Nothing can listen"):
+            run_http(f"127.0.0.1:{taken.getsockname()[1]}")

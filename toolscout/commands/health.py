@@ -20,7 +20,7 @@ def serve(
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve streamable HTTP there.", show_default="stdio")
     ] = None,
-    workers: Annotated[int, typer.Option(metavar="N", help="Processes behind the HTTP port (docs/SERVING.md).")] = 1,
+    workers: Annotated[int, typer.Option(metavar="N", help="Processes behind the HTTP port (docs/HTTP.md).")] = 1,
     log_format: Annotated[
         str, typer.Option(metavar="plain|json", help="How the log is written to stderr.", show_default="plain")
     ] = "",
