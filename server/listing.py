@@ -66,7 +66,7 @@ def install_of(config: UpstreamConfig) -> Install:
         names = references([config.url, *config.headers.values(), config.auth or ""])
         return Install(
             registry="url",
-            url=_public_url(config.url),
+            url=public_url(config.url),
             env=[EnvVar(name=name, required=True, secret=True) for name in names],
         )
     registry, package, version = _package(config.command, config.args)
@@ -79,12 +79,12 @@ def install_of(config: UpstreamConfig) -> Install:
         package=package,
         version=version,
         command=config.command,
-        args=_without_secrets(config.args),
+        args=without_secrets(config.args),
         env=list(variables.values()),
     )
 
 
-def _public_url(url: str) -> str:
+def public_url(url: str) -> str:
     """A URL without user, password and query, where keys are kept, and without keys in its path."""
     for secret in url_secrets(url):
         url = url.replace(secret, "***")
@@ -93,7 +93,7 @@ def _public_url(url: str) -> str:
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def _without_secrets(args: tuple[str, ...]) -> list[str]:
+def without_secrets(args: tuple[str, ...]) -> list[str]:
     """Arguments with the values of options that look secret replaced (``--api-key X``, ``--token=X``)."""
     shown: list[str] = []
     hide_next = False

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 from fuzzing.engine import HELLO, Conversation, LineReader
+from otlp_collector import collecting
+
+from toolscout.server.serving_run import free_port
 
 LEAKY = Path(__file__).parent / "upstreams" / "leaky.py"
 PLANTED = {
@@ -21,6 +27,8 @@ PLANTED = {
     "argument of the upstream": "pw-7hGq20LmXc5",
     "argument of a call": "sk-live-Ab12Cd34Ef56Gh78Ij90",
     "header": "hdr-Qw98Er76Ty54Ui32",
+    "token of the HTTP face": "tok-Mn43Bv21Cx09Za87",
+    "database of a client's server": "cli-Jk65Hg43Fd21Sa09",
 }
 POLICY = '[audit]\nvalues = "hash"\n[[audit.rules]]\nkeep = "clear"\ntool = "*"\n'
 
@@ -89,8 +97,14 @@ def test_a_run_leaves_no_secret_behind(tmp_path: Path) -> None:
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         said.append((" ".join(words), done.stdout + done.stderr))
 
+    password = PLANTED["database of a client's server"]
+    client = {"env": {"DATABASE_URL": f"postgresql://app:{password}@db.example/x"}}
+    (work / "client.json").write_text(json.dumps({"mcpServers": {"theirs": {**entry, **client}}}))
+    command("import", str(work / "client.json"), "--yes", "--no-check")
+    assert "theirs" in (home / "mcp.json").read_text()
     command("refresh")
     _session(environ, work, said)
+    _over_http(environ, work, said)
     for words in (["list", "--json"], ["doctor"], ["review"], ["audit"], ["catalog", "export", str(work / "out")]):
         command(*words)
     assert (home / "audit.jsonl").exists() and (home / "catalogue.db").exists() and any((work / "out").iterdir())
@@ -98,10 +112,65 @@ def test_a_run_leaves_no_secret_behind(tmp_path: Path) -> None:
         str(path.relative_to(tmp_path)): names
         for folder in (home, work, temporary)
         for path in folder.rglob("*")
-        if path.is_file() and path.name != "mcp.json" and (names := found_in(path.read_bytes()))
+        if path.is_file() and path.name not in ("mcp.json", "client.json") and (names := found_in(path.read_bytes()))
     }
+    # In the person's own configuration is what they put there, and nothing that was taken over from a client's.
+    assert found_in((home / "mcp.json").read_bytes()) == {"literal", "argument of the upstream", "header"}
     left |= {f"output of {words}": names for words, data in said if (names := found_in(data))}
     assert not left
+
+
+def _over_http(environ: dict[str, str], work: Path, said: list[tuple[str, bytes]]) -> None:
+    """The HTTP face with all that tells of calls switched on, killed without warning in the middle of one."""
+    token, port = PLANTED["token of the HTTP face"], free_port("127.0.0.1", 0)
+    head = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    given = {"text": PLANTED["argument of a call"]}
+    with (
+        (work.parent / "stderr-http").open("w+b") as errors,
+        collecting() as collected,
+        httpx.Client(timeout=60) as web,
+    ):
+        told = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            "TOOLSCOUT_LOG_FORMAT": "json",
+            "TOOLSCOUT_LOG_LEVEL": "debug",
+        }
+        server = subprocess.Popen(
+            [sys.executable, "-m", "toolscout", "serve", "--http", f"127.0.0.1:{port}"],
+            stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, cwd=work,
+            env={**environ, **told, "TOOLSCOUT_AUTH_TOKEN": token},
+        )  # fmt: skip
+        try:
+            address = f"http://127.0.0.1:{port}"
+            deadline = time.monotonic() + 120
+            while time.monotonic() < deadline:
+                with contextlib.suppress(httpx.TransportError):
+                    web.get(f"{address}/health")
+                    break
+                time.sleep(0.1)
+
+            def call(name: str, seconds: float = 60) -> bytes:
+                params = {"name": "invoke", "arguments": {"tool_id": name, "arguments": given}}
+                message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                return web.post(f"{address}/mcp", json=message, headers=head, timeout=seconds).content
+
+            assert b"noise" not in call("leaky/failure")
+            assert PLANTED["literal"].encode() in call("leaky/echo")
+            call("leaky/crash")
+            assert web.get(f"{address}/metrics").status_code == 401
+            said.append(("/metrics", web.get(f"{address}/metrics", headers=head).content))
+            assert b"toolscout_calls_total" in said[-1][1]
+            collected.wait(lambda spans: any(span["name"] == "tools/call invoke" for span in spans))
+            with contextlib.suppress(httpx.TransportError):
+                call("leaky/sleep", 0.5)
+        finally:
+            server.kill()
+            server.wait(60)
+        said.append(("traces", collected.raw))
+        errors.seek(0)
+        said.append(("serve --http", errors.read()))
+    assert b'"event"' in said[-1][1], said[-1][1]
 
 
 def _session(environ: dict[str, str], work: Path, said: list[tuple[str, bytes]]) -> None:

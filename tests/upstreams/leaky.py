@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 KNOWN = " ".join([os.environ.get("LEAKY_TOKEN", ""), os.environ.get("LEAKY_PASSWORD", ""), *sys.argv[1:]])
 
@@ -16,7 +17,9 @@ def tool(name: str) -> dict[str, object]:
 
 
 def call(name: str, arguments: dict[str, object]) -> dict[str, object]:
-    """The result; ``failure`` is an error of the tool, ``crash`` ends the process."""
+    """The result; ``failure`` is an error of the tool, ``crash`` ends the process, ``sleep`` takes a minute."""
+    if name == "sleep":
+        time.sleep(60)
     if name == "crash":
         raise RuntimeError(f"crashed with {KNOWN} {arguments}")
     return {"content": [{"type": "text", "text": f"{KNOWN} {json.dumps(arguments)}"}], "isError": name == "failure"}
@@ -36,7 +39,7 @@ for line in sys.stdin:
             "result": {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
         }
     elif method == "tools/list":
-        answer = {"result": {"tools": [tool(n) for n in ("echo", "failure", "refusal", "crash")]}}
+        answer = {"result": {"tools": [tool(n) for n in ("echo", "failure", "refusal", "crash", "sleep")]}}
     elif method == "tools/call" and params["name"] == "refusal":
         answer = {"error": {"code": -32000, "message": f"refused: {KNOWN}", "data": KNOWN}}
     elif method == "tools/call":

@@ -287,6 +287,7 @@ def _fresh(settings: Settings) -> bool:
 
 def _row(config: UpstreamConfig, counts: Mapping[str, int], default: Default) -> dict[str, Any]:
     from toolscout.server.launch import shown
+    from toolscout.server.listing import public_url, without_secrets
     from toolscout.server.process import find_program
 
     missing = [n for n in config.references() if not n.startswith("keyring:") and n not in os.environ]
@@ -309,7 +310,11 @@ def _row(config: UpstreamConfig, counts: Mapping[str, int], default: Default) ->
         "tools": approved,
         "in_review": review,
         "transport": config.transport.value,
-        "runs": shown({"url": config.url} if config.url else {"command": config.command, "args": config.args}),
+        "runs": shown(
+            {"url": public_url(config.url)}
+            if config.url
+            else {"command": config.command, "args": without_secrets(config.args)}
+        ),
         "starter": bool(config.fields.get("starter")),
         "sandbox": policy.as_json() if (policy := config.policy(default)) is not None else False,
     }
