@@ -208,7 +208,8 @@ class Passage:
             if standing.approved or standing.answer is not None:
                 self._answered(standing.approved or approval.is_yes(standing.answer))
                 if standing.nonce not in self._spent:
-                    self._take()  # first: a yes is not used up by a call that is not made
+                    # First: a yes is not used up by a call that is not made.
+                    self._take(answered=not standing.approved)
                     if self._spent.add(standing.nonce):
                         return None
                 self._approved, before = False, "The same call was approved before; this is another one.\n"
@@ -227,7 +228,7 @@ class Passage:
             raise self._unavailable() from None
         self._answered(approval.is_yes(answer))
         self._check_again(digest, tool_now)
-        self._take()
+        self._take(answered=True)
         return None
 
     def _check_again(self, digest: str, tool_now: Callable[[], Tool]) -> None:
@@ -268,11 +269,14 @@ class Passage:
             rule=self.decision.label,
         )
 
-    def _take(self, *, question: bool = False) -> None:
-        """Count a call, or a question about one: that counts for the client alone, but the call must have room, too."""
+    def _take(self, *, question: bool = False, answered: bool = False) -> None:
+        """Count a call, or a question about one: that counts for the client alone, but the call must have room, too.
+
+        ``answered``: the question about this call has been counted for the client, so the call is for the server alone.
+        """
         assert self._tool is not None
         rates = self._policy.rates
-        client = [(f"client {self._client.key}", rates.client)] if rates.client is not None else []
+        client = [(f"client {self._client.key}", rates.client)] if rates.client is not None and not answered else []
         upstream = rates.of_upstream(self._tool.server_id)
         wanted = [*client, *([(f"upstream {self._tool.server_id}", upstream)] if upstream is not None else [])]
         empty = (self._limiter.empty(wanted) or self._limiter.take(client)) if question else self._limiter.take(wanted)

@@ -417,6 +417,14 @@ async def test_rates(ready: Home, mode: str) -> None:
     assert [e["outcome"] for e in ready.audit].count("rate_limited") == 2
 
 
+@ERAS
+async def test_a_call_that_was_asked_about_counts_once_for_its_client(ready: Home, mode: str) -> None:
+    ready.policy(ASK + '[rates]\nclient = "1/h"\n')
+    async with client_of(ready.settings, Person(YES), mode=mode) as client:
+        assert text(await client.call_tool_mcp("invoke", ECHO)) == "hello"
+        assert refused(await client.call_tool_mcp("invoke", ECHO)) == "rate_limited"
+
+
 async def test_a_client_that_asks_without_end_is_limited_too(ready: Home) -> None:
     ready.policy(ASK + '[rates]\nclient = "2/h"\n')
     person = Person({"allow": False})
