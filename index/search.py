@@ -535,6 +535,15 @@ class SearchIndex:
         order = np.argsort(-self._exemplars.scores(ask.tool_vector, mine), kind="stable")[:count]
         return [Call.model_validate(self._exemplar_records.json(int(i))) for i in mine[order]]
 
+    def exemplars_near(self, text: str, count: int) -> list[Call]:
+        """Up to ``count`` exemplars whose requests are nearest to a text, whichever of the tools they call."""
+        if count < 1 or not len(self._exemplars):
+            return []
+        shown = np.unique(self._arrays["exemplar.links"][self._arrays["exemplar.rows"] >= 0]).astype(np.int64)
+        scores = self._exemplars.scores(self._asks(text, ())[0].tool_vector, shown)
+        order = np.argsort(-scores, kind="stable")[:count]
+        return [Call.model_validate(self._exemplar_records.json(int(i))) for i in shown[order]]
+
     def _row(self, tool_id: str) -> int:
         wanted = np.array([id_hash(tool_id)], dtype=np.uint64)
         return int(lookup(self.sorted_ids, self.id_order, wanted)[0])

@@ -189,10 +189,17 @@ class Caller:
         return self._backend
 
     async def suggest(
-        self, task: str, candidates: Sequence[Candidate], *, context: str = "", steps: int = 1
+        self,
+        task: str,
+        candidates: Sequence[Candidate],
+        *,
+        context: str = "",
+        steps: int = 1,
+        others: Sequence[Call] = (),
     ) -> Suggestion:
         """The call for ``task``, or with ``steps`` > 1 a plan of up to so many calls, each after those it needs.
 
+        :param others: further worked calls; those of tools that are no candidates are shown to untuned models only.
         :raises ModelError: the model is unreachable, or answered nonsense twice.
         :raises NotFound: the configured model is not installed.
         """
@@ -203,6 +210,7 @@ class Caller:
             return without_model(task, candidates)
         await self.backend.prepare()
         run = _Run(self.backend, self.settings, task, list(candidates), context, self.decoding)
+        run.show(others, foreign=not self.backend.budget and steps <= 1)
         if not self.backend.chooses and steps <= 1:
             run.chosen = await asyncio.to_thread(self._choose, task, candidates)
         if not self.backend.queues:
@@ -297,8 +305,8 @@ class _Run:
         self.chosen: list[float] | None = None
         """P(candidate) and P(none), where something else than the model chooses."""
         self.exemplars = [e for c in candidates for e in c.exemplars]
-        offered = {tool.tool_id for tool in self.tools}
-        self.others = [e for e in self.exemplars if e.gold and e.gold[0].tool_id not in offered]
+        self.ids = {tool.tool_id for tool in self.tools}
+        self.others = [e for e in self.exemplars if e.gold and e.gold[0].tool_id not in self.ids]
         self.budget = int((settings.model_context - _ANSWER_TOKENS) * _CHARS_PER_TOKEN)
         if backend.budget or backend.queues:
             self.budget = min(self.budget, backend.budget or prompt.DEFAULT_BUDGET)
@@ -314,6 +322,16 @@ class _Run:
         self.cached_tokens = 0
         self.first_token_seconds: float | None = None
         self.started = time.perf_counter()
+
+    def show(self, calls: Sequence[Call], *, foreign: bool) -> None:
+        """Further worked calls; with ``foreign`` also those of tools that are no candidates."""
+        known = {e.id for e in self.exemplars}
+        for call in calls:
+            if call.gold and call.id not in known:
+                if call.gold[0].tool_id in self.ids:
+                    self.exemplars.append(call)
+                elif foreign:
+                    self.others.append(call)
 
     async def suggest(self, steps: int) -> Suggestion:
         self.plan = steps > 1

@@ -58,6 +58,7 @@ _LISTED_AT_ONCE = 4
 _LISTED = ("transport", "instructions", "protocol_version", "checked_at")  # what only the server itself can say
 _INSTALL_SECONDS = 300.0  # a first start downloads the package
 _MEND_AGAIN_SECONDS = 5.0
+_EXEMPLARS = 5  # worked calls in a prompt, as MCP-Flow shows
 _MEND_SELDOM_SECONDS = 60.0
 
 
@@ -375,7 +376,7 @@ class Engine:
             candidates = [Candidate(tool=await self._known(tool_id), score=1.0, exemplars=[]) for tool_id in tool_ids]
         else:
             # Of a task in several steps one tool may be clear and another needed all the same.
-            answer = await self.search(task, limit=5, exemplars=5, dynamic=steps == 1)
+            answer = await self.search(task, limit=5, exemplars=_EXEMPLARS, dynamic=steps == 1)
             if answer.no_match:
                 self.journal.note("suggest", task, None, "abstained", started)
                 return {
@@ -385,12 +386,14 @@ class Engine:
                     "reason": "No tool in the catalogue serves this task; the alternatives are only the nearest ones.",
                 }
             candidates = [Candidate(tool=hit.tool, score=hit.score, exemplars=hit.exemplars) for hit in answer.hits]
-        suggestion = await self.caller.suggest(task, candidates, context=context, steps=steps)
+        index = await self.index()
+        near = await self._run(partial(index.exemplars_near, task, _EXEMPLARS))
+        suggestion = await self.caller.suggest(task, candidates, context=context, steps=steps, others=near)
         _tell(candidates=len(candidates), steps=steps, calls=len(suggestion.calls), abstained=suggestion.abstained)
         shaped = suggestion.to_answer({c.tool.tool_id: c.tool for c in candidates})
         for call in shaped["calls"]:
             server_id = next(c.tool.server_id for c in candidates if c.tool.tool_id == call["tool_id"])
-            call["state"] = str(self.state_of((await self.index()).get_server(server_id), server_id))
+            call["state"] = str(self.state_of(index.get_server(server_id), server_id))
         first = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
         self.journal.note("suggest", task, first, "abstained" if shaped["abstained"] else "ok", started)
         return shaped

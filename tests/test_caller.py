@@ -379,6 +379,17 @@ async def test_a_plan_that_repeats_itself_ends() -> None:
     assert [c.tool_id for c in answer.calls] == ["acme/time_now"]
 
 
+@pytest.mark.parametrize("budget", [0, 4000])
+async def test_calls_of_other_tools_are_shown_to_untuned_models_only(budget: int) -> None:
+    model = Scripted('{"name": "time_now"}', '{"name": "time_now", "arguments": {}}')
+    model.budget = budget
+    own = Call(id="1", query="Clock?", gold=[GoldCall(tool_id=NOW.tool_id, arguments={})])
+    other = Call(id="2", query="Boil it", gold=[GoldCall(tool_id="kettle/boil", arguments={"celsius": 100})])
+    await Caller(Settings(), backend=model).suggest("What time is it?", candidates(NOW), others=[own, other])
+    system = model.asked[0]["messages"][0]["content"]
+    assert "Clock?" in system and ("Boil it" in system) == (budget == 0)
+
+
 # -- without a model
 
 

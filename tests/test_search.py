@@ -223,6 +223,12 @@ def test_exemplars_are_views_of_their_tool(index: SearchIndex) -> None:
     assert index.find("crank up Abba in the living room please").hits[0].exemplars == []
 
 
+def test_the_nearest_exemplars_of_any_tool(index: SearchIndex) -> None:
+    near = index.exemplars_near("tell everybody that the pizza has come", 5)
+    assert [call.id for call in near] == ["x2", "x1"]
+    assert index.exemplars_near("turn up Abba", 1)[0].id == "x1" and index.exemplars_near("turn up Abba", 0) == []
+
+
 def test_answer_shrinks_and_grows(index: SearchIndex) -> None:
     clear = index.find("git_create_branch", limit=5)
     assert 1 <= len(clear.hits) < 5
