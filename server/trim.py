@@ -14,6 +14,9 @@ _LARGE = ("text", "data", "blob")
 _CUT = ("text", "resource")
 """Types of blocks whose text can be cut."""
 
+_SMALL = 1_000
+"""Characters of a block beside what is large (type, mime type, annotations) that are not counted."""
+
 _ADVICE = "Ask for less: a filter, a page, a smaller range."
 
 
@@ -32,6 +35,11 @@ def within(result: JsonObject, limit: int) -> tuple[JsonObject, bool]:
         if not any(block.get("type") == "text" for block in blocks):
             blocks.append({"type": "text", "text": text[:limit]})
             said.append(f"its first {limit:,} characters are shown as text instead")
+    # Beside the contract's fields a server may add some of its own, for programs: none of them can be cut.
+    for name in sorted(set(result) - {"content", "structuredContent", "isError", "resultType"}):
+        if (size := len(json.dumps(result[name], ensure_ascii=False))) > limit:
+            del kept[name]
+            said.append(f"{name} ({size:,} characters of JSON) was left out")
     if not said:
         return result, False
     note = f"[Toolscout cut this result to the policy's limit of {limit:,} characters: {'; '.join(said)}. {_ADVICE}]"
@@ -69,10 +77,15 @@ def _blocks(blocks: list[Any], limit: int) -> tuple[list[JsonObject], list[str]]
 
 def _size(block: JsonObject) -> int:
     """Characters of all that can be large in a block, whatever its type should have: it all would be sent."""
-    found = (
-        holder.get(field) for holder in (block, block.get("resource")) if isinstance(holder, dict) for field in _LARGE
-    )
-    return sum(len(value) for value in found if isinstance(value, str))
+    found = [
+        value
+        for holder in (block, block.get("resource"))
+        if isinstance(holder, dict)
+        for field in _LARGE
+        if isinstance(value := holder.get(field), str)
+    ]
+    rest = len(json.dumps(block, ensure_ascii=False)) - sum(len(json.dumps(v, ensure_ascii=False)) for v in found)
+    return sum(map(len, found)) + (rest if rest > _SMALL else 0)
 
 
 def _with(block: JsonObject, holder: JsonObject, text: str) -> JsonObject:

@@ -497,3 +497,15 @@ def test_the_command_shows_the_log(home: Path, capsys: pytest.CaptureFixture[str
     assert [e["tool_id"] for e in json.loads(capsys.readouterr().out)] == ["b/x"]
     (home / "policy.toml").write_text("broken")
     assert execute(["audit"]) == 7
+
+
+def test_what_a_server_adds_of_its_own_is_limited_too() -> None:
+    result = {"content": [{"type": "text", "text": "hi"}], "_meta": {"x": "y" * 200}, "isError": False}
+    kept, cut = within(result, 100)
+    assert cut and "_meta" not in kept and kept["content"][0] == {"type": "text", "text": "hi"}
+    assert "_meta (209 characters of JSON) was left out" in kept["content"][1]["text"]
+    hidden = {"type": "text", "text": "hi", "_meta": {"x": "y" * 2_000}}
+    kept, cut = within({"content": [hidden]}, 100)
+    assert cut and "y" * 10 not in str(kept)
+    small = {"content": [{"type": "text", "text": "hi", "annotations": {"priority": 1}}], "_meta": {"x": 1}}
+    assert within(small, 100) == (small, False)
