@@ -179,6 +179,7 @@ class Engine:
             self._invoker = Invoker(
                 find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
                 settings=self.settings, installer=self._installer, governor=Governor(self.settings),
+                look_again=self._relisting.look_again if self._loading is not None else None,
             )  # fmt: skip
         return self._invoker
 

@@ -53,7 +53,9 @@ class Invoker:
         settings: Settings,
         installer: Installer | None = None,
         governor: Governor | None = None,
+        look_again: Callable[[str], None] | None = None,
     ) -> None:
+        self._look_again = look_again
         self._find_tool = find_tool
         self._server_of = server_of
         self._suggest_ids = suggest_ids
@@ -273,6 +275,8 @@ class Invoker:
         if tool.review is Review.APPROVED and not quarantined:
             return
         what = "has changed since it was approved and is" if tool.review is Review.CHANGED else "is"
+        if tool.review is Review.CHANGED and self._look_again is not None and self._pool.configured(tool.server_id):
+            self._look_again(tool.server_id)
         if tool.review is Review.BLOCKED:
             raise NotAllowed(
                 f"The tool '{tool.tool_id}' is blocked here.",

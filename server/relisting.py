@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from toolscout.errors import NotAllowed, NotFound, ToolscoutError
@@ -12,6 +13,7 @@ logger = logging.getLogger(__name__)
 
 _SETTLE_SECONDS = 1.0  # servers announce each of many changes; they are listed once
 _LONGEST_WAIT = 60.0
+_LOOK_AGAIN_SECONDS = 10.0
 
 
 class Relisting:
@@ -25,13 +27,21 @@ class Relisting:
         self._work = work
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
+        self._looked: dict[str, float] = {}
 
     def announce(self, name: str) -> None:
         """The server says that its tools have changed."""
         self._again.add(name)
         if name not in self._tasks:
             task = self._tasks[name] = asyncio.create_task(self._run(name))
-            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+            task.add_done_callback(lambda done: self._ended(name, done))
+
+    def look_again(self, name: str) -> None:
+        """A tool of the server is wanted that had changed: it may be as approved by now. At most every ten seconds."""
+        now = time.monotonic()
+        if now - self._looked.get(name, -_LOOK_AGAIN_SECONDS) >= _LOOK_AGAIN_SECONDS:
+            self._looked[name] = now
+            self.announce(name)
 
     async def close(self) -> None:
         """Stop at once; returns when nothing runs any more."""
@@ -39,6 +49,11 @@ class Relisting:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(name, None)
+        if name in self._again and not task.cancelled():  # announced between the task's last look and now
+            self.announce(name)
 
     async def _run(self, name: str) -> None:
         wait = _SETTLE_SECONDS

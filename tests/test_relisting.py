@@ -58,6 +58,29 @@ async def test_many_announcements_are_one_listing() -> None:
     await relist.close()
 
 
+async def test_a_wanted_tool_that_had_changed_is_looked_at_again_but_not_at_every_call() -> None:
+    work = Work()
+    relist = Relisting(work)
+    for _ in range(3):
+        relist.look_again("a")
+        await eventually(lambda: work.done == ["a"])
+    await relist.close()
+
+
+async def test_an_announcement_as_the_last_listing_ends_is_not_lost() -> None:
+    done: list[str] = []
+
+    async def work(name: str) -> None:
+        done.append(name)
+        if len(done) == 1:  # runs after the task's last look, before anybody knows that it has ended
+            asyncio.get_running_loop().call_soon(relist.announce, name)
+
+    relist = Relisting(work)
+    relist.announce("a")
+    await eventually(lambda: done == ["a", "a"])
+    await relist.close()
+
+
 async def test_what_passes_is_tried_until_it_goes_well() -> None:
     work = Work(StorageError("full"), StorageError("locked"))
     relist = Relisting(work)
@@ -110,3 +133,24 @@ async def test_a_changed_tool_is_held_although_the_catalogue_could_not_be_writte
         assert not full
         refused = await engine.invoke_raw("tiny/new_tool", {})
         assert refused["isError"] and "quarantined" in refused["content"][0]["text"]
+
+
+async def test_a_tool_that_is_as_approved_again_is_called_although_nobody_announced_it(settings: Settings) -> None:
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(TINY)]}
+    settings.servers_file.write_text(json.dumps({"mcpServers": {"tiny": entry}}))
+    async with Engine(settings, serving=True) as engine:
+        await asyncio.wait_for(engine.loaded(), 60)
+        with Catalogue(settings.database_url) as other:  # another process saw it while it was different
+            server, tools = other.get_server("tiny"), list(other.tools("tiny"))
+            assert server is not None
+            changed = [t.model_copy(update={"description": "Else."}) if t.name == "echo" else t for t in tools]
+            other.put_server(server, changed, trust=False)
+        await engine.reindex()
+
+        async def called() -> bool:
+            return not (await engine.invoke_raw("tiny/echo", {"text": "hi"})).get("isError")
+
+        assert not await called()
+        async with asyncio.timeout(60):
+            while not await called():
+                await asyncio.sleep(0.05)
