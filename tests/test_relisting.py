@@ -152,5 +152,5 @@ async def test_a_tool_that_is_as_approved_again_is_called_although_nobody_announ
 
         assert not await called()
         async with asyncio.timeout(60):
-            while not await called():
+            while not await called():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
