@@ -57,6 +57,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             tally.violate("no orphan", f"{pid} was there after everything had been stopped")
         logs = {name: _log(path) for name, path in (("http", world.log), ("stdio", world.stdio_log))}
         if options.keep_logs:
+            options.keep_logs.mkdir(parents=True, exist_ok=True)
             for path in (world.log, world.stdio_log):
                 if path.exists():
                     (options.keep_logs / path.name).write_bytes(path.read_bytes())
