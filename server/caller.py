@@ -46,7 +46,7 @@ from toolscout.server.grounding import (
 from toolscout.server.skeleton import extract, skeleton
 from toolscout.server.telemetry import model_call
 from toolscout.settings import Settings
-from toolscout.validation import Problem, asking_less, validate
+from toolscout.validation import Problem, asking_less, misformed, validate
 
 if TYPE_CHECKING:
     from toolscout.index.chooser import Chooser
@@ -415,7 +415,7 @@ class _Run:
         answer = _read(given.text, label)
         if answer is None and not given.complete:
             answer = _read(_close(given.text), label)
-        draft = self.sift(answer, node, tool.input_schema, given.tokens)
+        draft = self.well_formed(self.sift(answer, node, tool.input_schema, given.tokens), node, tool.input_schema)
         problems = self.problems(draft[0], tool.input_schema, draft[1])
         if answer is None or problems:
             said = (
@@ -430,7 +430,7 @@ class _Run:
             ]
             given = await self.arguments(tool, label, again)
             answer = _read(given.text, label) or _read(_close(given.text), label) or answer or {"arguments": {}}
-            draft = self.sift(answer, node, tool.input_schema, given.tokens)
+            draft = self.well_formed(self.sift(answer, node, tool.input_schema, given.tokens), node, tool.input_schema)
             draft = self.without_bad_options(draft[0], draft[1], node, tool.input_schema)
             problems = self.problems(draft[0], tool.input_schema, draft[1])
             if problems:
@@ -597,6 +597,15 @@ class _Run:
     def resolvable(self, value: Any) -> bool:
         """True if every reference in it is to an earlier call. A plan is acyclic because only those exist."""
         return references(value) <= {c.id for c in self.earlier}
+
+    def well_formed(
+        self, draft: tuple[JsonObject, list[str]], node: JsonObject, schema: JsonObject
+    ) -> tuple[JsonObject, list[str]]:
+        """Without values that break a format which the schema enforces; required ones are missing then."""
+        arguments, missing = draft
+        wrong = [n for n in misformed(arguments, schema) if not references(arguments[n])]
+        kept = {n: v for n, v in arguments.items() if n not in wrong}
+        return kept, [*missing, *(n for n in wrong if n in node["required"] and n not in missing)]
 
     def without_bad_options(
         self, arguments: JsonObject, missing: list[str], node: JsonObject, schema: JsonObject

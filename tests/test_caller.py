@@ -379,6 +379,21 @@ async def test_a_plan_that_repeats_itself_ends() -> None:
     assert [c.tool_id for c in answer.calls] == ["acme/time_now"]
 
 
+async def test_a_value_against_an_enforced_format_is_missing_not_offered() -> None:
+    address = {"type": "string", "format": "uri"}
+    page = tool("read_page", ["url"], url=address, author={"type": "string", "format": "email"})
+        "read_page", ["url"], url={"type": "string", "format": "uri"}, author={"type": "string", "format": "email"}
+    )
+    page.input_schema["$schema"] = "http://json-schema.org/draft-07/schema#"
+    model = Scripted(
+        '{"name": "read_page"}',
+        '{"name": "read_page", "arguments": {"url": "Instruments", "author": "Instruments"}}',
+    )
+    answer = await suggest(model, "Read the page Instruments", page)
+    (call,) = answer.calls
+    assert call.arguments == {} and call.missing == ["url"] and not call.ready
+
+
 @pytest.mark.parametrize("budget", [0, 4000])
 async def test_calls_of_other_tools_are_shown_to_untuned_models_only(budget: int) -> None:
     model = Scripted('{"name": "time_now"}', '{"name": "time_now", "arguments": {}}')

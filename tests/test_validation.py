@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from toolscout.errors import InvalidArguments
 from toolscout.records import Tool
-from toolscout.validation import bounded_schema, explain, nearest, schema_trouble, unwrap_envelope, validate
+from toolscout.validation import (
+    bounded_schema,
+    explain,
+    misformed,
+    nearest,
+    schema_trouble,
+    unwrap_envelope,
+    validate,
+)
 
 WEATHER: dict[str, Any] = {
     "type": "object",
@@ -313,3 +321,22 @@ def test_a_huge_schema_is_shown_in_part_with_what_matters() -> None:
 )
 def test_nearest(name: str, expected: str | None) -> None:
     assert nearest(name, ["limit", "file_name", "offset"]) == expected
+
+
+def test_formats_are_kept_to_where_the_draft_enforces_them() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {
+            "url": {"type": "string", "format": "uri"},
+            "who": {"type": "array", "items": {"type": "string", "format": "email"}},
+        },
+    }
+    assert misformed({"url": "Instruments", "who": ["ann"]}, schema) == ["url", "who"]
+    assert misformed({"url": "https://example.com/x", "who": ["ann@example.com"]}, schema) == []
+    assert misformed({"url": 5}, schema) == [], "a wrong type is validate's"
+    later = {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema"}
+    undated = {k: v for k, v in schema.items() if k != "$schema"}
+    assert misformed({"url": "Instruments"}, later) == misformed({"url": "Instruments"}, undated) == []
+    assert validate({"url": "Instruments"}, schema) == [], "what others send is not held to it"
+    assert misformed({"url": "x"}, {**schema, "allOf": 5}) == []

@@ -3,8 +3,9 @@
 Real schemas are often broken, of an older draft, or point to documents elsewhere. A schema that does not compile is
 checked in its simplified form; what even that can't express is let through, and the upstream has the last word.
 Nothing is ever fetched, and nothing is changed silently: a value of the wrong type that has one obvious meaning
-(``"5"`` for an integer) is an error whose hint says what to send instead. String formats are not enforced: what
-counts as a URI or an e-mail address differs from server to server.
+(``"5"`` for an integer) is an error whose hint says what to send instead. String formats are not enforced in what
+others send: what counts as a URI or an e-mail address differs from server to server. What Toolscout itself writes keeps
+to them where the schema's draft asks for it (:func:`misformed`).
 """
 
 from __future__ import annotations
@@ -71,6 +72,29 @@ def validate(arguments: JsonObject, schema: JsonObject, *, key: str | None = Non
         if len(problems) >= _MAX_PROBLEMS:
             break
     return list(problems.values())[:_MAX_PROBLEMS]
+
+
+def misformed(arguments: JsonObject, schema: JsonObject) -> list[str]:
+    """Names of arguments that hold a string against its ``format``, where the schema's draft enforces formats.
+
+    Drafts up to 7 do, if the schema says that it is one of them; later ones take a format for a remark. Never raises.
+    """
+    dialect = schema.get("$schema") if isinstance(schema, dict) else None
+    if not isinstance(dialect, str) or not _ENFORCING.search(dialect):
+        return []
+    checker = _checker(schema, None)
+    if checker.validator is not None and checker.work is not None:
+        checker = _affordable(checker, arguments)
+    if checker.validator is None or checker.trouble is not None:
+        return []
+    import jsonschema_rs
+
+    try:
+        strict = jsonschema_rs.validator_for(schema, retriever=refuse_document)
+        broken = [e.instance_path for e in strict.iter_errors(arguments) if getattr(e.kind, "name", "") == "format"]
+    except Exception:  # arguments that JSON can't hold: validate says so
+        return []
+    return [name for name in arguments if any(path and path[0] == name for path in broken)]
 
 
 def asking_less(schema: JsonObject, names: Collection[str]) -> JsonObject:
@@ -264,6 +288,7 @@ def refuse_document(uri: str) -> Any:
     raise ValueError(f"references to other documents are not followed: {uri}")
 
 
+_ENFORCING = re.compile(r"draft-0[3467]/")
 _OPTIONS: dict[str, Any] = {"validate_formats": False, "retriever": refuse_document}
 
 
