@@ -382,8 +382,6 @@ async def test_a_plan_that_repeats_itself_ends() -> None:
 async def test_a_value_against_an_enforced_format_is_missing_not_offered() -> None:
     address = {"type": "string", "format": "uri"}
     page = tool("read_page", ["url"], url=address, author={"type": "string", "format": "email"})
-        "read_page", ["url"], url={"type": "string", "format": "uri"}, author={"type": "string", "format": "email"}
-    )
     page.input_schema["$schema"] = "http://json-schema.org/draft-07/schema#"
     model = Scripted(
         '{"name": "read_page"}',
