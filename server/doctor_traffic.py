@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -63,7 +64,8 @@ def from_logs(path: Path) -> Traffic:
         with path.open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 lines += bool(line.strip())
-                ours += _logged(traffic, line)
+                with contextlib.suppress(ArithmeticError):  # a number beyond every float
+                    ours += _logged(traffic, line)
     except OSError as error:
         raise NotFound(
             f"{path} cannot be read: {error.strerror}.", "Name a file that the log was written to."
@@ -109,10 +111,11 @@ def from_metrics(source: str, headers: dict[str, str] | None = None) -> Traffic:
 
     Raises NotFound where it cannot be read, BadInput where it is no metrics page of Toolscout's.
     """
-    traffic = Traffic(source)
+    traffic = Traffic(_shown(source))
     found = list(_samples(_page(source, headers or {}).splitlines()))
     for sample in found:
-        _count(traffic, *sample)
+        with contextlib.suppress(KeyError, ValueError):  # a bucket without a bound, or with one that is no number
+            _count(traffic, *sample)
     if not found:
         raise BadInput(f"{source} is no metrics page of Toolscout's.", "Name http://HOST:PORT/metrics of a server.")
     return traffic
@@ -126,18 +129,26 @@ def _page(source: str, headers: dict[str, str]) -> str:
             raise NotFound(f"{source} cannot be read: {error.strerror}.", "Name a URL or a file.") from None
     import httpx
 
-    if not httpx.URL(source).path.strip("/"):
-        source = source.rstrip("/") + "/metrics"
+    shown = _shown(source)
     try:
+        if not httpx.URL(source).path.strip("/"):
+            source = source.rstrip("/") + "/metrics"
         answer = httpx.get(source, headers=headers, timeout=10)
         answer.raise_for_status()
     except httpx.HTTPStatusError as error:
         code = error.response.status_code
         hint = "Set TOOLSCOUT_AUTH_TOKEN to the server's token." if code in (401, 403) else "Check the address."
-        raise NotFound(f"{source} answered {code}.", hint) from None
+        raise NotFound(f"{shown} answered {code}.", hint) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NotFound(f"{source} does not answer: {error}.", "Start the server, or check the address.") from None
+        raise NotFound(f"{shown} does not answer: {error}.", "Start the server, or check the address.") from None
     return answer.text
+
+
+def _shown(source: str) -> str:
+    """The address without user and password."""
+    scheme, separator, rest = source.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}" if separator else source
 
 
 def _samples(lines: Iterable[str]) -> Iterable[tuple[str, dict[str, str], float]]:

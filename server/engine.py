@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolscout.index.catalogue import Catalogue, Change
     from toolscout.index.chooser import Chooser
     from toolscout.index.search import Answer, Floats, SearchIndex
+    from toolscout.records import Call
     from toolscout.server.asking import Asking
     from toolscout.server.caller import Caller
     from toolscout.server.client_identity import ClientIdentity
@@ -388,7 +389,7 @@ class Engine:
                 }
             candidates = [Candidate(tool=hit.tool, score=hit.score, exemplars=hit.exemplars) for hit in answer.hits]
         index = await self.index()
-        near = await self._run(partial(index.exemplars_near, task, _EXEMPLARS))
+        near = await self._run(partial(self._worked, index, task))
         suggestion = await self.caller.suggest(task, candidates, context=context, steps=steps, others=near)
         _tell(candidates=len(candidates), steps=steps, calls=len(suggestion.calls), abstained=suggestion.abstained)
         shaped = suggestion.to_answer({c.tool.tool_id: c.tool for c in candidates})
@@ -565,6 +566,14 @@ class Engine:
             return False
         return True
 
+    def _worked(self, index: SearchIndex, task: str) -> list[Call]:
+        """The nearest worked calls. An index can be older than a review: none of a tool that is held by now."""
+        near = index.exemplars_near(task, _EXEMPLARS)
+        golds = {gold.tool_id for call in near for gold in call.gold}
+        tools = (self.catalogue.get_tool(tool_id) for tool_id in golds)
+        approved = {tool.tool_id for tool in tools if tool is not None and tool.review is Review.APPROVED}
+        return [call for call in near if all(gold.tool_id in approved for gold in call.gold)]
+
     def _tools_changed(self, name: str) -> None:
         """An upstream says that its tools changed: list them again, nothing new in them trusted."""
         if self._loading is not None:
@@ -598,7 +607,8 @@ class Engine:
                 try:
                     await self.refresh_server(name, reindex=False)
                 except ToolscoutError as error:
-                    logger.warning("The tools of %s could not be listed: %s", name, error)
+                    # Not its text, which is the server's: `doctor` starts it and shows what it says.
+                    logger.warning("The tools of %s could not be listed: %s", name, error.kind)
                     return False
             return True
 

@@ -133,6 +133,11 @@ def check_access(settings: Settings, host: str) -> None:
             f"Refusing to listen on {host} without authentication.",
             "Set TOOLSCOUT_AUTH_TOKEN (or TOOLSCOUT_AUTH_JWKS), or listen on 127.0.0.1.",
         )
+    if settings.auth_jwks and not settings.auth_audience and not is_loopback(host):
+        raise NotAllowed(
+            f"Refusing to listen on {host} for any token of that issuer, whoever it was made for.",
+            "Set TOOLSCOUT_AUTH_AUDIENCE to what its tokens for this server name.",
+        )
 
 
 def _guarded(page: Page, auth: AuthProvider | None) -> Page:

@@ -71,6 +71,14 @@ class Plain(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
+    def format(self, record: logging.LogRecord) -> str:
+        """One line for the message: what a server is called or says cannot write lines of its own."""
+        line = super().format(record)
+        stack = record.exc_text or ""
+        head = line.removesuffix(stack).rstrip("\n") if stack else line
+        head = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in head)
+        return f"{head}\n{stack}" if stack else head
+
 
 class StderrHandler(logging.Handler):
     """Writes lines to stderr by a thread of its own: a client that does not read its end must not stop the server.

@@ -20,7 +20,8 @@ class Relisting:
     """One task for each server that has something to list; ``work(name)`` lists it and stores what it found.
 
     What fails for want of room, of a lock, or of an answer is tried again after 2, 4, ... at most 60 seconds, until it
-    goes well or the server is no longer configured.
+    goes well. A server that is not configured any more, or may not be started (a secret is missing), is let be until it
+    is announced again. Logged are kinds of errors: their texts are the servers'.
     """
 
     def __init__(self, work: Callable[[str], Awaitable[object]]) -> None:
@@ -64,10 +65,9 @@ class Relisting:
                 await self._work(name)
                 wait = _SETTLE_SECONDS
             except (NotFound, NotAllowed) as error:
-                logger.warning("The changed tools of %s could not be listed: %s", name, error)
-            except ToolscoutError as error:
+                logger.warning("The changed tools of %s could not be listed: %s", name, error.kind)
+            except Exception as error:  # whatever it is: what nobody looks at is called unreviewed
                 self._again.add(name)
                 wait = min(_LONGEST_WAIT, wait * 2)
-                logger.warning(
-                    "The changed tools of %s could not be listed: %s It is tried again in %g s.", name, error, wait
-                )
+                kind = error.kind if isinstance(error, ToolscoutError) else type(error).__name__
+                logger.warning("The changed tools of %s could not be listed: %s; again in %g s", name, kind, wait)

@@ -123,3 +123,21 @@ def test_percentiles_come_from_buckets() -> None:
     upstream = Traffic("x").of("s")
     upstream.buckets = {0.1: 50.0, 1.0: 96.0, float("inf"): 100.0}
     assert upstream.slow() == 1.0
+
+
+@pytest.mark.parametrize("bound", ["", ',le="abc"'])
+def test_odd_metrics_are_passed_over(tmp_path: Path, bound: str) -> None:
+    odd = f'toolscout_upstream_call_seconds_bucket{{server="a"{bound}}} 3'
+    (tmp_path / "page").write_text(f'{odd}\ntoolscout_calls_total{{tool="invoke",outcome="ok"}} 2\n')
+    assert from_metrics(str(tmp_path / "page")).calls == 2
+
+
+def test_odd_logs_and_addresses(tmp_path: Path) -> None:
+    entry = {"logger": "l", "message": "m", "event": "call", "tool": "invoke", "server": "s", "duration_ms": 1}
+    huge = json.dumps(entry).replace('"duration_ms": 1', f'"duration_ms": 1{"0" * 400}')
+    (tmp_path / "log").write_text(f"{huge}\n{json.dumps(entry)}\n")
+    assert from_logs(tmp_path / "log").calls == 2
+    for address in ("http://[::1", "http://ann:passw0rd@127.0.0.1:1/metrics"):
+        with pytest.raises(NotFound) as caught:
+            from_metrics(address)
+        assert "passw0rd" not in str(caught.value) and "does not answer" in str(caught.value)

@@ -84,6 +84,26 @@ def test_references_that_come_back_are_not_followed_for_ever() -> None:
     assert Work({"$ref": "#/$defs/d0", "$defs": doubled}).checks(0) == MOST
 
 
+@pytest.mark.parametrize(
+    ("own", "to"),
+    [
+        ("http://x.y/a.json", "a.json#"),
+        ("http://x.y/a.json", "/a.json#"),
+        ("http://x.y/a.json", "http://x.y/b/../a.json#"),
+        ("http://x.y/a.json", "HTTP://X.Y/a.json#"),
+        ("", "json-schema:///#"),
+        ("", "./#"),
+    ],
+)
+def test_every_way_to_write_a_reference_is_counted(own: str, to: str) -> None:
+    """Those that are not understood here are not followed: the library would, 2^40 times."""
+    chain = {f"n{i}": {"allOf": [{"$ref": f"{to}/$defs/n{i + 1}"}] * 2} for i in range(40)}
+    schema = {**({"$id": own} if own else {}), "$ref": f"{to}/$defs/n0", "$defs": {**chain, "n40": {"type": "object"}}}
+    with time_bound(20):
+        assert validate({"a": 1}, schema) == []
+        assert schema_trouble(schema) is not None
+
+
 def test_branches_that_double_with_the_depth_of_the_arguments() -> None:
     """Harmless for flat arguments; for deep ones the simplified schema is used, which still tells types apart."""
     node: Any = {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/n"}, "minItems": k} for k in (1, 2)]}

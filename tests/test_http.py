@@ -99,6 +99,11 @@ def test_beyond_loopback_needs_authentication(settings: Settings) -> None:
         make_http_app(Engine(settings), settings, "0.0.0.0")
     settings.auth_token = "t"
     assert make_http_app(Engine(settings), settings, "0.0.0.0")
+    settings.auth_jwks = "https://keys.example/jwks"
+    with pytest.raises(NotAllowed, match="whoever it was made for"):
+        make_http_app(Engine(settings), settings, "0.0.0.0")
+    settings.auth_audience = "toolscout"
+    assert make_http_app(Engine(settings), settings, "0.0.0.0")
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ async def test_who_does_not_read_is_let_go(settings: Settings, monkeypatch: pyte
 async def test_refusals_point_to_the_metadata_of_the_resource(settings: Settings) -> None:
     """RFC 9728: a client without a token learns where to get one."""
     settings.auth_jwks = "https://login.example.com/keys"
+    settings.auth_audience = "toolscout"
     settings.auth_issuer = "https://login.example.com"
     settings.public_url = "https://tools.example.com"
     transport = httpx.ASGITransport(make_http_app(Engine(settings), settings, "0.0.0.0"))

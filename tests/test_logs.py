@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import pytest
 from serving import environment
 
 from toolscout.server.config import ServersFile, UpstreamConfig
+from toolscout.server.logs import Plain
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -138,3 +140,8 @@ def test_a_format_that_is_none_is_said(tiny: Path) -> None:
     command = [sys.executable, "-m", "toolscout", "serve"]
     done = subprocess.run(command, env=env, input=hello, capture_output=True, text=True)
     assert done.returncode == 2 and "TOOLSCOUT_LOG_FORMAT" in done.stderr and done.stdout == ""
+
+
+def test_a_plain_line_is_one_line_whatever_a_server_says() -> None:
+    record = logging.LogRecord("toolscout", logging.WARNING, "f", 1, "said %s", ("a\nFAKE \x1b[31mline",), None)
+    assert Plain().format(record).count("\n") == 0 and "\x1b" not in Plain().format(record)

@@ -90,6 +90,14 @@ async def test_what_passes_is_tried_until_it_goes_well() -> None:
     await relist.close()
 
 
+async def test_a_fault_of_our_own_is_no_reason_to_give_up() -> None:
+    work = Work(ValueError("odd"))  # type: ignore[arg-type]
+    relist = Relisting(work)
+    relist.announce("a")
+    await eventually(lambda: work.done == ["a"])
+    await relist.close()
+
+
 async def test_a_server_that_is_configured_no_longer_is_let_be() -> None:
     work = Work(NotFound("no such server"))
     relist = Relisting(work)

@@ -33,6 +33,8 @@ class Work:
         self._underway: set[tuple[int, int]] = set()
         self._anchors: dict[str, list[Any]] = {}
         self._foreign = False
+        self.why = "its references lead back to themselves"
+        """Why it is too much, where it is."""
         self._look()
 
     def checks(self, depth: int) -> int:
@@ -42,13 +44,18 @@ class Work:
         return max(self._count(self._root, level, 0) for level in range(depth + 1))
 
     def _look(self) -> None:
-        """Find the anchors. Documents within the document have references of their own, which are not followed."""
+        """Find the anchors. Documents within the document have references of their own, which are not followed.
+
+        Nor is a reference that is understood here otherwise than as a place in this document: the library knows more
+        ways to write one (relative to ``$id``, by its base address), and what it leads to would not be counted.
+        """
         waiting = [(self._root, True)]
-        refers = embeds = False
+        references: set[str] = set()
+        embeds = False
         while waiting:
             value, top = waiting.pop()
             if isinstance(value, Mapping):
-                refers = refers or any(isinstance(value.get(k), str) for k in _REFERENCES)
+                references |= {value[k] for k in _REFERENCES if isinstance(value.get(k), str)}
                 embeds = embeds or (not top and any(isinstance(value.get(k), str) for k in ("$id", "id")))
                 for key in ("$anchor", "$dynamicAnchor"):
                     if isinstance(value.get(key), str):
@@ -56,7 +63,10 @@ class Work:
                 waiting += [(v, False) for v in value.values()]
             elif isinstance(value, list):
                 waiting += [(v, False) for v in value]
-        self._foreign = refers and embeds
+        lost = sorted(ref for ref in references if not self._targets(ref))
+        self._foreign = bool(lost or (references and embeds))
+        if lost:
+            self.why = f"references to other documents are not followed: {lost[0][:100]}"
 
     def _count(self, schema: object, depth: int, way: int) -> int:
         if not isinstance(schema, Mapping):

@@ -240,7 +240,7 @@ def _compile(schema: JsonObject) -> _Checker:
         return _Checker(None, schema, "its schema is nested too deeply, so the arguments were not checked.")
     work = Work(schema)
     if work.checks(0) >= MOST:
-        return _simplified(schema, "its references lead back to themselves")
+        return _simplified(schema, work.why)
     options = _OPTIONS
     attempts: list[Callable[[], Any]] = [
         lambda: jsonschema_rs.validator_for(schema, **options),
