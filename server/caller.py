@@ -443,6 +443,7 @@ class _Run:
         if self.backend.prefills and missing:
             declared = (answer or {}).get("missing", ())
             arguments, missing, more = await self.ask_for_missing(tool, label, node, arguments, missing, declared)
+            arguments, missing = self.well_formed((arguments, missing), node, tool.input_schema)
             shares += more
         known = choice.known and bool(shares)
         confidence = choice.probability * min(shares) if known else 0.5

@@ -392,6 +392,14 @@ async def test_a_value_against_an_enforced_format_is_missing_not_offered() -> No
     assert call.arguments == {} and call.missing == ["url"] and not call.ready
 
 
+async def test_an_answer_to_a_question_about_what_is_missing_is_held_to_the_format_too() -> None:
+    page = tool("read_page", ["url"], url={"type": "string", "format": "uri"})
+    page.input_schema["$schema"] = "http://json-schema.org/draft-07/schema#"
+    model = Scripted('read_page",', " {}}", ' "Instruments"}', prefills=True)
+    answer = await suggest(model, "Read the page Instruments", page)
+    assert all(call.arguments == {} and call.missing == ["url"] for call in answer.calls)
+
+
 @pytest.mark.parametrize("budget", [0, 4000])
 async def test_calls_of_other_tools_are_shown_to_untuned_models_only(budget: int) -> None:
     model = Scripted('{"name": "time_now"}', '{"name": "time_now", "arguments": {}}')
