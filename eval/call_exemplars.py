@@ -25,8 +25,8 @@ MOST = 5
 class Exemplars:
     """Calls of other requests, one gold call each, to be shown to the model.
 
-    With ``any_tool`` the five nearest of all are shown, as MCP-Flow does; else the nearest of those that call a
-    candidate, as the product does: what calls another tool teaches a name that cannot be answered.
+    With ``any_tool`` the five nearest of all are shown, as MCP-Flow does and the product for models that were not tuned;
+    else the nearest of those that call a candidate, which the product shows to every model.
     """
 
     def __init__(self, calls: Sequence[Call], encoder: Encoder, *, any_tool: bool = False) -> None:
