@@ -25,7 +25,7 @@ MOST = 5
 class Exemplars:
     """Calls of other requests, one gold call each, to be shown to the model.
 
-    With ``any_tool`` the five nearest of all are shown, as MCP-Flow does and the product for models that were not tuned;
+    With ``any_tool`` the five nearest of all are shown, as MCP-Flow does, and the product for untuned models;
     else the nearest of those that call a candidate, which the product shows to every model.
     """
 
