@@ -293,15 +293,40 @@ class Passage:
         )
 
     def forward(self, relayed: Relayed) -> Relayed:
-        """What is relayed to the upstream: our question and its answer are none of its business."""
+        """What is relayed to the upstream: our question and its answer are none of its business; and what comes back
+        on the way, with its messages cut."""
         from toolscout.server.approval import without_ours
+        from toolscout.server.trim import Messages
 
-        return without_ours(relayed)
+        relayed = without_ours(relayed)
+        report, limit = relayed.get("on_progress"), self._policy.max_chars(self.decision)
+        if report is None or limit is None:
+            return relayed
+        messages = Messages(limit)
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            await report(progress, total, messages.cut(message))
+
+        return {**relayed, "on_progress": on_progress}
 
     def finish(self, result: JsonObject) -> JsonObject:
-        """The upstream's result as the policy lets it through: cut, and its own questions with the yes behind them."""
+        """The upstream's result as the policy lets it through: cut, and its own questions with the yes behind them.
+
+        Raises PolicyRefusal for questions larger than the policy allows: half a question is none.
+        """
+        from toolscout.server.trim import question_fits, within
+
+        limit = self._policy.max_chars(self.decision)
         if result.get("resultType") == "input_required":
             self._outcome = "input_required"
+            if limit is not None and not question_fits(result, limit):
+                assert self._tool is not None
+                raise PolicyRefusal(
+                    "question_too_large",
+                    f"'{self._tool.tool_id}' asks something in return that is larger than the {limit:,} characters "
+                    "that the policy allows it, so nobody was asked and the call has not ended.",
+                    "Call it with arguments that leave nothing to ask, or tell the user.",
+                )
             if not self._approved:
                 return result
             from toolscout.server.approval import carrying_on, digest_of
@@ -309,11 +334,8 @@ class Passage:
             assert self._tool is not None
             return carrying_on(result, digest_of(self._tool, self._arguments))
         self._outcome = "tool_error" if result.get("isError") else "ok"
-        limit = self._policy.max_chars(self.decision)
         if limit is None:
             return result
-        from toolscout.server.trim import within
-
         result, self._cut = within(result, limit)
         return result
 

@@ -22,6 +22,8 @@ CONNECTIONS = 2000
 
 HEAD_SECONDS = 15.0
 STALL_SECONDS = 60.0
+LINGER_SECONDS = 5.0
+"""For the rest of a body that was answered before it had come; then the connection closes."""
 
 
 class BodyLimit:
@@ -92,12 +94,15 @@ async def _refuse(send: Send, status: int, sentence: str) -> None:
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol, whose patience ends: with a head that does not come, and with a reader that does not read."""
+    """uvicorn's protocol, whose patience ends: with a head that does not come, with a reader that does not read, and
+    with a body that goes on after its answer."""
 
     head_seconds = HEAD_SECONDS
     stall_seconds = STALL_SECONDS
+    linger_seconds = LINGER_SECONDS
     _head_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
+    _linger_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there: its first head is awaited."""
@@ -112,7 +117,7 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
         super().connection_lost(exc)
-        for timer in (self._head_timer, self._stall_timer):
+        for timer in (self._head_timer, self._stall_timer, self._linger_timer):
             if timer is not None:
                 timer.cancel()
 
@@ -127,7 +132,16 @@ class PatientProtocol(H11Protocol):
         if self._stall_timer is not None:
             self._stall_timer.cancel()
 
+    def on_response_complete(self) -> None:
+        """The answer has been sent: perhaps (a refusal by Host, or without a token) before the body had come."""
+        super().on_response_complete()
+        if self._linger_timer is None and self.conn.their_state is h11.SEND_BODY:
+            self._linger_timer = self.loop.call_later(self.linger_seconds, self._abort)
+
     def _watch(self) -> None:
+        if self._linger_timer is not None and self.conn.their_state is not h11.SEND_BODY:
+            self._linger_timer.cancel()
+            self._linger_timer = None
         awaited = self.conn.their_state is h11.IDLE
         if awaited and self._head_timer is None:
             self._head_timer = self.loop.call_later(self.head_seconds, self._abort)

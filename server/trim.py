@@ -15,7 +15,8 @@ _CUT = ("text", "resource")
 """Types of blocks whose text can be cut."""
 
 _SMALL = 1_000
-"""Characters of a block beside what is large (type, mime type, annotations) that are not counted."""
+"""Characters of a block beside what is large (type, mime type, annotations) that are not counted, as long as those of
+all blocks together are no more than the limit."""
 
 _ADVICE = "Ask for less: a filter, a page, a smaller range."
 
@@ -47,13 +48,25 @@ def within(result: JsonObject, limit: int) -> tuple[JsonObject, bool]:
     return kept, True
 
 
+def question_fits(result: JsonObject, limit: int) -> bool:
+    """Whether what a server asks in return, with its form, is as small as an answer has to be."""
+    asked = {name: value for name, value in result.items() if name != "requestState"}
+    return len(json.dumps(asked, ensure_ascii=False)) <= limit + _SMALL
+
+
 def _blocks(blocks: list[Any], limit: int) -> tuple[list[JsonObject], list[str]]:
     left, shown, total = limit, 0, 0
+    frames, further = max(limit, _SMALL), 0
     kept: list[JsonObject] = []
     dropped: list[str] = []
     for block in blocks:
         holder = _holder(block)
-        size, text = _size(block), holder.get("text")
+        large, rest = _sizes(block)
+        size, text = large + (rest if rest > _SMALL else 0), holder.get("text")
+        frames -= min(rest, _SMALL)
+        if frames < 0:  # a hundred thousand empty blocks are much, too
+            further += 1
+            continue
         if block.get("type") in _CUT and isinstance(text, str) and len(text) == size:
             part = text[:left]
             total += size
@@ -70,13 +83,16 @@ def _blocks(blocks: list[Any], limit: int) -> tuple[list[JsonObject], list[str]]
             mime = holder.get("mimeType") or block.get("type", "block")
             dropped.append(f"{mime} of {size * 3 // 4:,} bytes was left out")
     said = dropped
+    if further:
+        said.append(f"{further:,} further blocks were left out")
     if shown < total:
         said.insert(0, f"{shown:,} of {total:,} characters of text are shown, {total - shown:,} are missing")
     return kept, said
 
 
-def _size(block: JsonObject) -> int:
-    """Characters of all that can be large in a block, whatever its type should have: it all would be sent."""
+def _sizes(block: JsonObject) -> tuple[int, int]:
+    """Characters of all that can be large in a block, whatever its type should have, as it all would be sent; and of
+    the rest."""
     found = [
         value
         for holder in (block, block.get("resource"))
@@ -85,7 +101,7 @@ def _size(block: JsonObject) -> int:
         if isinstance(value := holder.get(field), str)
     ]
     rest = len(json.dumps(block, ensure_ascii=False)) - sum(len(json.dumps(v, ensure_ascii=False)) for v in found)
-    return sum(map(len, found)) + (rest if rest > _SMALL else 0)
+    return sum(map(len, found)), rest
 
 
 def _with(block: JsonObject, holder: JsonObject, text: str) -> JsonObject:
@@ -97,3 +113,18 @@ def _holder(block: JsonObject) -> JsonObject:
     """The object in a content block that holds what is large: of an embedded resource that itself."""
     resource = block.get("resource")
     return resource if block.get("type") == "resource" and isinstance(resource, dict) else block
+
+
+class Messages:
+    """Progress messages of one call: together no more than ``limit`` characters; what comes after is a number alone."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def cut(self, message: str | None) -> str | None:
+        """The message, what is left of it, or None."""
+        if not message:
+            return message
+        part = message[: self._left]
+        self._left -= len(part)
+        return part or None

@@ -64,6 +64,42 @@ async def test_a_body_that_does_not_come_is_not_awaited_for_ever(settings: Setti
         assert answer.startswith(b"HTTP/1.1 408 ") and b"within 0.3 seconds" in answer
 
 
+async def test_a_body_that_goes_on_after_its_refusal_is_not_awaited_for_ever(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PatientProtocol, "linger_seconds", 0.3)
+    async with over_http(settings) as url:
+        where = urlsplit(url)
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
+
+        async def drip() -> None:
+            while True:
+                writer.write(b"1\r\nx\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+        writer.write(HEAD.replace(b"127.0.0.1", b"elsewhere.example") + b"transfer-encoding: chunked\r\n\r\n")
+        dripping = asyncio.create_task(drip())
+        try:
+            answer = await asyncio.wait_for(_all_of(reader), _PATIENCE)
+        finally:
+            dripping.cancel()
+            await asyncio.gather(dripping, return_exceptions=True)
+            writer.close()
+        assert answer.startswith(b"HTTP/1.1 4") and b"200 OK" not in answer
+
+
+async def _all_of(reader: asyncio.StreamReader) -> bytes:
+    """What came before the connection was closed or aborted."""
+    found = b""
+    try:
+        while part := await reader.read(4096):
+            found += part
+    except ConnectionError:
+        pass
+    return found
+
+
 @pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nhost: x\r\n"])
 async def test_a_head_that_does_not_come_is_not_awaited_for_ever(
     settings: Settings, sent: bytes, monkeypatch: pytest.MonkeyPatch

@@ -24,11 +24,13 @@ from serving import environment
 
 from toolscout.cli import execute
 from toolscout.records import Review
+from toolscout.server import trim
 from toolscout.server.app import App
 from toolscout.server.approval import KEY
 from toolscout.server.audit import read_log
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
+from toolscout.server.trim import within
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -454,6 +456,42 @@ async def test_results_are_cut_and_never_made_invalid(ready: Home, mode: str) ->
         whole = await client.call_tool_mcp("invoke", {**ECHO, "arguments": {"text": "y" * 500}})
         assert whole.structured_content == {"text": "y" * 500} and len(whole.content) == 1
     assert [e.get("cut", False) for e in ready.audit] == [True, True, False]
+
+
+def test_many_small_blocks_are_large_too() -> None:
+    blocks = [{"type": "text", "text": ""} for _ in range(10_000)]
+    cut, was = within({"content": blocks}, 2000)
+    assert was and len(json.dumps(cut)) < 5000
+    assert "further blocks were left out" in cut["content"][-1]["text"]
+    few = {"content": [{"type": "text", "text": "a"} for _ in range(20)]}
+    assert within(few, 2000) == (few, False)
+
+
+@ERAS
+async def test_progress_messages_are_cut_and_its_numbers_go_on(
+    ready: Home, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready.policy("[responses]\nmax_chars = 100\n")
+    whole = trim.Messages
+    monkeypatch.setattr(trim, "Messages", lambda limit: whole(limit // 10))
+    told: list[tuple[float, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+
+    async with client_of(ready.settings, mode=mode) as client:
+        await client.call_tool_mcp("invoke", {"tool_id": "tiny/progress", "arguments": {}}, progress_handler=hear)
+    assert told == [(1, "step 1"), (2, "step"), (3, None)]
+
+
+async def test_half_a_question_is_none(ready: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trim, "_SMALL", 0)
+    ready.policy("[responses]\nmax_chars = 100\n[audit]\n")
+    person = Person({"color": "red"})
+    async with client_of(ready.settings, person) as client:
+        result = await client.call_tool_mcp("invoke", {"tool_id": "low/ask", "arguments": {}})
+    assert refused(result) == "question_too_large" and "low/ask" in text(result)
+    assert person.asked == [] and ready.audit[-1]["outcome"] == "question_too_large"
 
 
 # --- the log ---------------------------------------------------------------------------------------------------------

@@ -90,6 +90,24 @@ async def test_what_passes_is_tried_until_it_goes_well() -> None:
     await relist.close()
 
 
+async def test_who_wants_a_tool_does_not_wait_for_what_has_failed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(StorageError("full"))
+    relist = Relisting(work)
+    real_wait = relist._wait
+
+    async def longer(name: str, seconds: float) -> None:
+        await real_wait(name, 3600.0 if work.calls else seconds)
+
+    monkeypatch.setattr(relist, "_wait", longer)
+    relist.announce("a")
+    await eventually(lambda: work.calls == 1)
+    await asyncio.sleep(0.05)
+    assert work.done == []
+    relist.look_again("a")
+    await eventually(lambda: work.done == ["a"])
+    await relist.close()
+
+
 async def test_a_fault_of_our_own_is_no_reason_to_give_up() -> None:
     work = Work(ValueError("odd"))  # type: ignore[arg-type]
     relist = Relisting(work)
