@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
@@ -16,7 +17,7 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from starlette.responses import Response
 
 from toolscout.server.metrics_shared import SHARED_FOLDER
@@ -140,6 +141,7 @@ class Metrics:
         self.refresh()
         registry = self.registry
         if self.shared:
+            forget_dead_workers(Path(os.environ[SHARED_FOLDER]))
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
@@ -159,6 +161,18 @@ class Metrics:
             return OTHERS
         self._servers.add(name)
         return name
+
+
+def forget_dead_workers(folder: Path) -> None:
+    """Take the gauges of workers that are gone out of the sum: killed, they could not do it themselves."""
+    pids = {path.stem.rpartition("_")[2] for path in folder.glob("gauge_live*.db")}
+    for pid in pids:
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            mark_process_dead(int(pid), str(folder))  # type: ignore[no-untyped-call]
+        except (ValueError, PermissionError):
+            continue  # not a worker's; or it has been given to somebody else: the sum is a little too high
 
 
 class CountedBytes:

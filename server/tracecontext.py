@@ -18,7 +18,13 @@ TRACESTATE = "tracestate"
 KEYS = (TRACEPARENT, TRACESTATE)
 
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-_TRACESTATE = re.compile(r"[\x20-\x7e]{1,512}")
+_MOST_STATE = 512
+_MOST_MEMBERS = 32
+_MEMBER = re.compile(
+    r"(?:[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13})"
+    r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
+"""key=value of `tracestate` by the grammar of W3C Trace Context, section 3.3.1."""
 
 
 def valid_carrier(source: Mapping[str, Any] | None) -> Carrier:
@@ -27,9 +33,21 @@ def valid_carrier(source: Mapping[str, Any] | None) -> Carrier:
     if source is None or not isinstance(parent, str) or not _TRACEPARENT.fullmatch(parent):
         return {}
     state = source.get(TRACESTATE)
-    if isinstance(state, str) and _TRACESTATE.fullmatch(state):
+    if isinstance(state, str) and _is_state(state):
         return {TRACEPARENT: parent, TRACESTATE: state}
     return {TRACEPARENT: parent}
+
+
+def _is_state(text: str) -> bool:
+    """Whether it is a list of vendors' states, each vendor once; else none of it is passed on."""
+    members = [m for member in text.split(",") if (m := member.strip(" \t"))]  # the grammar allows empty ones
+    keys = {member.split("=", 1)[0] for member in members}
+    return (
+        len(text) <= _MOST_STATE
+        and 0 < len(members) <= _MOST_MEMBERS
+        and len(keys) == len(members)
+        and all(map(_MEMBER.fullmatch, members))
+    )
 
 
 def meta_carrier(ctx: Any) -> Carrier:

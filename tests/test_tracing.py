@@ -167,6 +167,26 @@ def test_a_malformed_trace_context_is_no_trace(parent: object) -> None:
     assert valid_carrier({"traceparent": parent, "tracestate": "a=b"}) == {}
 
 
+@pytest.mark.parametrize(
+    ("state", "good"),
+    [
+        ("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE", True),
+        ("fw529a3039@dt=FfAB,  ,a/b*c=x y", True),
+        ("", False),
+        (" , ", False),
+        ("Vendor=1", False),
+        ("a=", False),
+        ("a=b=c", False),
+        ("a=1,a=2", False),
+        ("see https://elsewhere.example", False),
+        (",".join(f"k{n}=1" for n in range(33)), False),
+        ("a=" + "b" * 600, False),
+    ],
+)
+def test_tracestate_has_a_grammar(state: str, good: bool) -> None:
+    assert ("tracestate" in valid_carrier({"traceparent": TRACEPARENT, "tracestate": state})) is good
+
+
 def test_a_malformed_tracestate_costs_only_itself() -> None:
     assert valid_carrier({"traceparent": TRACEPARENT, "tracestate": "a=b\n"}) == {"traceparent": TRACEPARENT}
     assert valid_carrier({"traceparent": TRACEPARENT, "tracestate": "a=b"})["tracestate"] == "a=b"

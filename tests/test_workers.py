@@ -20,11 +20,15 @@ import httpx
 import pytest
 from databases import Postgres
 from fastmcp import Client
+from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import MultiProcessCollector
 from serving import environment, listening
 
 from toolscout.errors import BadInput
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
+from toolscout.server.metrics import forget_dead_workers
+from toolscout.server.metrics_shared import SHARED_FOLDER
 from toolscout.server.serve import run
 from toolscout.server.spent import Spent
 from toolscout.server.workers import run_workers
@@ -112,6 +116,37 @@ def test_workers_end_when_their_supervisor_is_killed_and_a_killed_worker_is_repl
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(address)
+
+
+def test_a_worker_that_was_killed_counts_no_more(tmp_path: Path) -> None:
+    worker = (
+        "import os, sys; from prometheus_client import CollectorRegistry, Counter, Gauge; r = CollectorRegistry()\n"
+        "Gauge('up', 'u', registry=r, multiprocess_mode='livesum').set(1); Counter('c', 'c', registry=r).inc()\n"
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+    env = {**os.environ, SHARED_FOLDER: str(tmp_path)}
+    started = [
+        subprocess.Popen([sys.executable, "-c", worker], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+
+    def shown() -> list[float | None]:
+        forget_dead_workers(tmp_path)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, str(tmp_path))  # type: ignore[no-untyped-call]
+        return [registry.get_sample_value("up"), registry.get_sample_value("c_total")]
+
+    try:
+        for process in started:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        assert shown() == [2, 2]
+        started[0].kill()
+        started[0].communicate()
+        assert shown() == [1, 2], "what it had counted stays"
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def eventually(holds: Callable[[], bool]) -> None:

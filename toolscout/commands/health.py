@@ -64,7 +64,7 @@ def doctor(
         signs = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}
         for check in checks:
             took = f" ({check.seconds:.1f} s)" if check.seconds is not None else ""
-            say(f"{signs[check.status]}  {check.name}: {printable(check.detail)}{took}")
+            say(f"{signs[check.status]}  {printable(check.name)}: {printable(check.detail)}{took}")
             if check.fix:
                 say(f"      -> {printable(check.fix)}")
         fine = "Everything works." if logs is None and metrics is None else "No server is broken."
