@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +90,8 @@ class Hit:
     score: float
     why: list[str]
     exemplars: list[Call]
+    requests: list[int]
+    """Which of several requests it serves: 1 is the first structured one, 0 the query. Empty where there was one."""
     _index: SearchIndex = field(repr=False, compare=False)
     _row: int = field(repr=False, compare=False)
 
@@ -119,6 +121,9 @@ class Answer:
     nearest: list[Hit]
     took_ms: float
     doubtful: bool = False
+    unserved: list[int] = field(default_factory=list)
+    """Those of several requests that no hit serves, numbered as in `Hit.requests`; the query is none of them, as it
+    may say the same in other words."""
 
 
 @dataclass
@@ -129,6 +134,8 @@ class Ask:
     tool_vector: Floats
     server_vector: Floats
     words: WordScores
+    number: int = 0
+    """1 for the first structured request, 0 for the query."""
 
 
 @dataclass
@@ -303,6 +310,7 @@ class SearchIndex:
         if not 1 <= limit <= MAX_LIMIT:
             raise BadInput(f"limit is {limit}, but must be from 1 to {MAX_LIMIT}.")
         asks = self._asks(query, requests)
+        several = len(requests) + (query is not None) > 1
         allowed = self._allowed(filters)
         # Who names the servers has chosen already; a refusal would only hide what they have.
         abstain = abstain and not (filters and filters.servers)
@@ -317,13 +325,17 @@ class SearchIndex:
         ]
         if not fitting:
             nearest = _share([(r, min(len(r.rows), NEAREST)) for r in rankings], NEAREST)
-            return Answer([], True, best, self._hits(nearest, exemplars), _ms(started))
+            return Answer([], True, best, self._hits(nearest, exemplars, several), _ms(started))
         share = -(-limit // len(fitting))
         counts = [(r, fusion.cut(r.scores, share, self.params) if dynamic else share) for r in fitting]
         most = max(limit, len(fitting)) * (2 if dynamic else 1)
-        hits = self._hits(_share(counts, most), exemplars)
+        hits = self._hits(_share(counts, most), exemplars, several)
         unsure = all(fusion.doubtful(r.shape, r.probability) for r in fitting)
-        return Answer(hits, False, best, [], _ms(started), doubtful=unsure)
+        unserved: list[int] = []
+        if several:
+            served = {number for hit in hits for number in hit.requests}
+            unserved = [number for number in range(1, len(requests) + 1) if number not in served]
+        return Answer(hits, False, best, [], _ms(started), doubtful=unsure, unserved=unserved)
 
     def warm(self) -> None:
         """Load the encoder and touch the arrays, so that the first query is as fast as the next."""
@@ -373,11 +385,11 @@ class SearchIndex:
         if len(requests) > MAX_REQUESTS:
             raise BadInput(f"{len(requests)} requests at once are too many: at most {MAX_REQUESTS}.")
         # Requests first: who wrote them has put the need into a tool's words already, and they find more than a query.
-        given = [("", r.server, r.tool) for r in requests]
-        given += [(query or "", "", "")] if query is not None or not requests else []
-        if any(not "".join(parts).strip() for parts in given):
+        given = [(n, ("", r.server, r.tool)) for n, r in enumerate(requests, start=1)]
+        given += [(0, (query or "", "", ""))] if query is not None or not requests else []
+        if any(not "".join(parts).strip() for _, parts in given):
             raise BadInput("The query is empty.", "Say what the tool should do, such as 'convert a PDF file to text'.")
-        return [self.ask(*parts) for parts in given if has_words("".join(parts))]
+        return [replace(self.ask(*parts), number=n) for n, parts in given if has_words("".join(parts))]
 
     def _allowed(self, filters: Filters | None) -> npt.NDArray[np.bool_] | None:
         """Which rows the filters let through; None for all."""
@@ -505,13 +517,14 @@ class SearchIndex:
         text = getattr(getattr(self.encoder, "card", None), "nothing", "")
         return self.encoder.encode([text])[0] if text else np.zeros(0, dtype=np.float32)
 
-    def _hits(self, places: Sequence[tuple[Ranking, int]], exemplars: int) -> list[Hit]:
-        """Hits of places in rankings, explained."""
-        texts = dict.fromkeys(ranking.ask.text for ranking, _ in places)
+    def _hits(self, places: Sequence[Place], exemplars: int, several: bool) -> list[Hit]:
+        """Hits of places in rankings, explained; with ``several`` requests each says which it serves."""
+        texts = dict.fromkeys(place.ranking.ask.text for place in places)
         explainers = {text: Explainer(text) for text in texts}
-        return [self._hit(ranking, place, exemplars, explainers[ranking.ask.text]) for ranking, place in places]
+        return [self._hit(place, exemplars, explainers[place.ranking.ask.text], several) for place in places]
 
-    def _hit(self, ranking: Ranking, place: int, exemplars: int, explainer: Explainer) -> Hit:
+    def _hit(self, found: Place, exemplars: int, explainer: Explainer, several: bool) -> Hit:
+        ranking, place = found.ranking, found.place
         row = int(ranking.rows[place])
         server = self._server_records.json(int(self.tool_servers[row]))
         server_id = str(server["server_id"])
@@ -523,6 +536,7 @@ class SearchIndex:
             score=round(float(ranking.scores[place]), 4),
             why=explainer.reasons(signals, set(self.forward.row(row).tolist()), name),
             exemplars=self._exemplars_of(row, ranking.ask, exemplars),
+            requests=sorted(found.requests) if several else [],
             _index=self,
             _row=row,
         )
@@ -577,16 +591,24 @@ def _best(scores: Floats, count: int) -> Rows:
     return top[np.argsort(-scores[top], kind="stable")]
 
 
-def _share(counts: Sequence[tuple[Ranking, int]], most: int) -> list[tuple[Ranking, int]]:
+@dataclass
+class Place:
+    """A place in a ranking, and the numbers of all requests in whose answer its tool is."""
+
+    ranking: Ranking
+    place: int
+    requests: set[int]
+
+
+def _share(counts: Sequence[tuple[Ranking, int]], most: int) -> list[Place]:
     """Places of the rankings in turn, each ranking's first ``count`` ones, every tool once, ``most`` in all."""
-    taken: list[tuple[Ranking, int]] = []
-    seen: set[int] = set()
+    taken: dict[int, Place] = {}
     for place in range(max((count for _, count in counts), default=0)):
         for ranking, count in counts:
-            if place < min(count, len(ranking.rows)) and int(ranking.rows[place]) not in seen:
-                seen.add(int(ranking.rows[place]))
-                taken.append((ranking, place))
-    return taken[:most]
+            if place < min(count, len(ranking.rows)):
+                row = int(ranking.rows[place])
+                taken.setdefault(row, Place(ranking, place, set())).requests.add(ranking.ask.number)
+    return list(taken.values())[:most]
 
 
 def _ms(started: float) -> float:

@@ -93,6 +93,11 @@ _FOUND_TOOL = {
         "server": {"type": "string"},
         "state": {"type": "string", "enum": _STATES},
         "why": {"type": "string"},
+        "requests": {
+            "type": "array",
+            "items": {"type": "integer"},
+            "description": "Which of several requests it serves: 1 is the first, 0 the query.",
+        },
         "read_only": {"type": "boolean"},
         "description": {"type": "string"},
         "input_schema": {"type": "object"},
@@ -115,6 +120,11 @@ FIND_OUTPUT: dict[str, Any] = {
                 "properties": {"tool_id": {"type": "string"}, "summary": {"type": "string"}},
                 "required": ["tool_id", "summary"],
             },
+        },
+        "unserved": {
+            "type": "array",
+            "items": {"type": "integer"},
+            "description": "Which of several requests none of these tools serves.",
         },
         "advice": {"type": "string"},
     },

@@ -20,6 +20,7 @@ ADVICE_NO_MATCH = (
 ADVICE_DOUBTFUL = (
     "Nothing here is a sure fit. Read the summaries: if none does the operation, say so instead of forcing a tool."
 )
+ADVICE_UNSERVED = "No tool here seems to serve {which}; ask for that once more in other words, by itself."
 ADVICE_FILTERED = (
     "None of the tools that pass the filters ({filters}) does this. "
     "Ask once more without them, to see what else is here."
@@ -49,6 +50,8 @@ def compact_answer(
         "no_match": answer.no_match,
         "confidence": round(answer.probability, 2),
     }
+    if answer.unserved:
+        shaped["unserved"] = answer.unserved
     if answer.no_match:
         shaped["nearest"] = [{"tool_id": hit.tool_id, "summary": summary_line(hit.tool)} for hit in answer.nearest[:3]]
         shaped["advice"] = advice or ADVICE_NO_MATCH
@@ -56,11 +59,18 @@ def compact_answer(
         shaped["advice"] = advice
     elif shaped["tools"]:
         said = [ADVICE_DOUBTFUL] if answer.doubtful else []
+        if answer.unserved:
+            said.append(ADVICE_UNSERVED.format(which=_numbers(answer.unserved)))
         if (state := shaped["tools"][0]["state"]) in _ADVICE:
             said.append(_ADVICE[state])
         if said:
             shaped["advice"] = " ".join(said)
     return shaped
+
+
+def _numbers(requests: list[int]) -> str:
+    said = [f"request {number}" for number in requests]
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
 
 
 def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
@@ -76,6 +86,8 @@ def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
     shaped["state"] = str(state_of(server, hit.server_id))
     if hit.why:
         shaped["why"] = "; ".join(hit.why)[:80]
+    if hit.requests:
+        shaped["requests"] = hit.requests
     if tool.read_only:
         shaped["read_only"] = True
     if full:

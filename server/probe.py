@@ -136,7 +136,9 @@ class Prober:
         if len(kept) == len(answer.hits):
             return answer
         if kept:
-            return replace(answer, hits=kept)
+            served = {number for hit in kept for number in hit.requests if number}
+            lost = {number for hit in answer.hits for number in hit.requests if number} - served
+            return replace(answer, hits=kept, unserved=sorted({*answer.unserved, *lost}))
         return Withheld([], True, answer.probability, answer.hits[:3], answer.took_ms)
 
     async def close(self) -> None:

@@ -116,7 +116,7 @@ class Scene:
 
     async def offered(self, *ids: str, configured: str = "abcdefgh") -> list[str]:
         hits = [
-            Hit(t.tool_id, t.server_id, 1.0, [], [], Found(self.tools), row)  # type: ignore[arg-type]
+            Hit(t.tool_id, t.server_id, 1.0, [], [], [], Found(self.tools), row)  # type: ignore[arg-type]
             for row, t in enumerate(self.tools)
             if t.tool_id in ids
         ]

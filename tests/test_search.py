@@ -146,12 +146,22 @@ def test_request_without_a_match_takes_no_place(index: SearchIndex) -> None:
     answer = index.find(requests=asked, limit=4, dynamic=False)
     assert ids(answer)[0] == "acme/pdf/merge_pdfs"
     assert len(answer.hits) == 4
+    assert answer.unserved == [2] and {number for hit in answer.hits for number in hit.requests} == {1}
     assert index.find(requests=asked[1:]).no_match
 
 
 def test_query_and_requests_together(index: SearchIndex) -> None:
-    found = ids(index.find("play a song", requests=[ToolRequest("", "merge pdf files")], limit=2, dynamic=False))
-    assert found == ["acme/pdf/merge_pdfs", "acme/spotify/play_track"]
+    answer = index.find("play a song", requests=[ToolRequest("", "merge pdf files")], limit=2, dynamic=False)
+    assert ids(answer) == ["acme/pdf/merge_pdfs", "acme/spotify/play_track"]
+    assert [hit.requests for hit in answer.hits] == [[1], [0]]
+
+
+def test_a_tool_says_all_the_requests_it_serves_and_of_one_request_nothing(index: SearchIndex) -> None:
+    asked = [ToolRequest("GitLab", "create an issue"), ToolRequest("", "create a GitLab issue")]
+    answer = index.find(requests=asked, limit=2, dynamic=False)
+    assert answer.hits[0].requests == [1, 2] and answer.unserved == []
+    alone = index.find(requests=asked[:1])
+    assert alone.hits and not any(hit.requests for hit in alone.hits) and alone.unserved == []
 
 
 @pytest.mark.parametrize("name", ["acme/gitlab", "gitlab", "GitLab", "git-lab"])

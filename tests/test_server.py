@@ -105,6 +105,20 @@ async def test_structured_requests_and_filters(ready: Settings) -> None:
         assert none.structured_content["no_match"] and "filters (read_only)" in none.structured_content["advice"]
 
 
+async def test_of_several_requests_each_tool_says_which_it_serves(
+    ready: Settings,
+) -> None:
+    async with connected(ready) as client:
+        asked = [{"tool": "weather forecast for a city"}, {"tool": "book a table at a restaurant"}]
+        found = await client.call_tool_mcp("find_tools", {"requests": asked})
+        answer = found.structured_content
+        assert validate(answer, FIND_OUTPUT) == []
+        assert answer["tools"][0]["tool_id"] == "weather/get_forecast" and answer["tools"][0]["requests"] == [1]
+        assert answer["unserved"] == [2] and "request 2" in answer["advice"]
+        alone = await client.call_tool_mcp("find_tools", {"requests": asked[:1]})
+        assert "requests" not in alone.structured_content["tools"][0]
+
+
 async def test_a_tool_that_is_not_installed_says_how_to_get_it(ready: Settings) -> None:
     async with connected(ready) as client:
         wanted = {"tool_id": "weather/get_forecast", "arguments": {"city": "Rome"}}
