@@ -40,6 +40,7 @@ class CallsOptions:
     compare: str = ""
     sizes: str = "1,5,10,20,50,100"
     random_tools: int = 0
+    without_gold: str = ""
     json_out: Path | None = None
     report: Path | None = None
 
@@ -49,6 +50,10 @@ def measure(options: CallsOptions, say: Callable[[str], None]) -> list[Table]:
     decoding, sizes = _decoding(options.decoding), _sizes(options.sizes)
     if options.compare and options.compare not in ASPECTS:
         raise BadInput(f"--compare {options.compare} cannot be compared.", f"Known: {', '.join(ASPECTS)}.")
+    if options.without_gold not in ("", "random", "siblings"):
+        raise BadInput(f"--without-gold {options.without_gold} is unknown.", "Known: random, siblings.")
+    if options.without_gold and options.compare:
+        raise BadInput("--without-gold and --compare do not go together.", "Leave one of them out.")
     exemplars = _exemplars(options)
     result: JsonObject = {}
     extra: list[Table] = []
@@ -67,7 +72,8 @@ def measure(options: CallsOptions, say: Callable[[str], None]) -> list[Table]:
     else:
         run = measure_calls(
             options.tools, options.calls, settings=options.settings, candidates=options.candidates,
-            limit=options.limit, seed=options.seed, work=options.work, decoding=decoding, exemplars=exemplars, say=say,
+            limit=options.limit, seed=options.seed, work=options.work, decoding=decoding, exemplars=exemplars,
+            without_gold=options.without_gold, say=say,
         )  # fmt: skip
         result = dict(run.result)
     if options.random_tools:

@@ -7,18 +7,18 @@ the model is led astray as far as it can be.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast
 
 from toolscout.errors import ModelError
+from toolscout.eval.call_identity import identity
 from toolscout.eval.calls import Suggests, schema_valid
 from toolscout.eval.metrics import spread
 from toolscout.eval.rows import Say, draw, silent
-from toolscout.jsonl import read_objects
+from toolscout.eval.work_file import Work, work_file
 from toolscout.records import Call, JsonObject, Tool
 from toolscout.server import constrain
 from toolscout.settings import Settings
@@ -74,21 +74,14 @@ def random_calls(
 
     Returns ``{n, offered, schema_valid, incomplete, refused, crashed, seconds, constraints}``: ``schema_valid`` is the
     share of the whole calls offered that validate, ``incomplete`` and ``refused`` count the rest, and ``crashed`` lists
-    what raised, which nothing should.
+    what raised, which nothing should. Raises BadInput for a ``work`` file of another run.
     """
     drawn = sorted(tools, key=lambda t: draw(seed, f"tool\n{t.tool_id}"))[:count]
-    done: dict[str, JsonObject] = {}
-    if work is not None and work.exists():
-        done = {r["tool_id"]: r for _, r in read_objects(work, on_bad=lambda error: None) if "state" in r}
-    if work is not None:
-        work.parent.mkdir(parents=True, exist_ok=True)
-    sink = work.open("a", encoding="utf-8") if work is not None else None
+    settings = settings or Settings()
+    header = {**(identity(settings) if caller is None else {}), "seed": seed, "random": True}
     requests = {t.tool_id: rows[draw(seed, f"request\n{t.tool_id}") % len(rows)].query for t in drawn}
-    try:
-        found = asyncio.run(_ask_all(drawn, requests, settings or Settings(), caller, done, sink, say))
-    finally:
-        if sink is not None:
-            sink.close()
+    with work_file(work, header) as kept:
+        found = asyncio.run(_ask_all(drawn, requests, settings, caller, kept, say))
     states = Counter(str(r["state"]) for r in found)
     offered = states["valid"] + states["invalid"]
     return {
@@ -109,8 +102,7 @@ async def _ask_all(
     requests: Mapping[str, str],
     settings: Settings,
     caller: Suggests | None,
-    done: Mapping[str, JsonObject],
-    sink: IO[str] | None,
+    kept: Work,
     say: Say,
 ) -> list[JsonObject]:
     from toolscout.server.caller import Caller
@@ -121,13 +113,10 @@ async def _ask_all(
     found = []
     try:
         for number, tool in enumerate(drawn, start=1):
-            row = done.get(tool.tool_id)
-            if row is None:
-                row = await _ask(caller, tool, requests[tool.tool_id])
-                if sink is not None:
-                    sink.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    sink.flush()
-            found.append(row)
+            key = f"{tool.tool_id}\n{requests[tool.tool_id]}"
+            if key not in kept:
+                kept.add(key, await _ask(caller, tool, requests[tool.tool_id]))
+            found.append(kept[key])
             if number in (1, 5) or number % 50 == 0:
                 say(f"{number} of {len(drawn)} random tools: {dict(Counter(r['state'] for r in found))}")
     finally:

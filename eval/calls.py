@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from toolscout.ast_match import MadeCall, match_calls
 from toolscout.errors import BadInput, ModelError
+from toolscout.eval.call_identity import identity
 from toolscout.eval.metrics import mean, share, spread
 from toolscout.eval.rows import Say, definition, draw, grouped, missing_gold, read_calls, read_tools, silent, split_of
 from toolscout.eval.work_file import alone, earlier, open_work
@@ -64,6 +65,11 @@ class Outcome:
     completion_tokens: int | None = None
     model: str = ""
 
+    @property
+    def written(self) -> bool:
+        """Whether a model was asked: a request may be refused before, which takes no time."""
+        return not self.abstained or bool(self.completion_tokens)
+
 
 @dataclass
 class CallsRun:
@@ -103,6 +109,21 @@ class Pool:
         allowed = (t for t in self.tools if t not in barred and self._definition[t] not in definitions)
         return heapq.nsmallest(count, allowed, key=lambda tool_id: draw(seed, f"draw\n{row.id}\n{tool_id}"))
 
+    def without_gold(self, row: Call, count: int, seed: int, *, siblings: bool = False) -> Call:
+        """The row as one that none of its candidates serves: ``count`` tools drawn as distractors are.
+
+        With ``siblings`` the other tools of the gold tools' servers come first. Some of them may do the job all the
+        same: nobody has judged that.
+        """
+        chosen = self._distractors(row, count, seed)
+        if siblings:
+            barred = row.relevant_ids()
+            servers = {self.tools[g.tool_id].server_id for g in row.gold}
+            near = [t.tool_id for t in self.tools.values() if t.server_id in servers and t.tool_id not in barred]
+            near.sort(key=lambda tool_id: draw(seed, f"sibling\n{row.id}\n{tool_id}"))
+            chosen = list(dict.fromkeys([*near[:count], *chosen]))[:count]
+        return row.model_copy(update={"gold": [], "relevant": None, "candidates": chosen})
+
 
 def measure_calls(
     tools: Sequence[Path],
@@ -116,6 +137,7 @@ def measure_calls(
     caller: Suggests | None = None,
     decoding: Decoding = "repair",
     exemplars: Exemplars | None = None,
+    without_gold: str = "",
     clock: Callable[[], float] = time.perf_counter,
     say: Say = silent,
 ) -> CallsRun:
@@ -123,7 +145,8 @@ def measure_calls(
 
     ``work`` is a file that gets each outcome as soon as it is there; a later run with the same settings goes on from
     it. ``caller`` replaces the product's caller; ``decoding`` is less than the whole of it; ``exemplars`` go into the
-    prompts. ``clock`` measures the seconds. Raises BadInput for files that do not fit together or a ``work`` file of
+    prompts. ``without_gold`` (``random`` or ``siblings``) takes the gold tools away (`Pool.without_gold`): to refuse is
+    then right. ``clock`` measures the seconds. Raises BadInput for files that do not fit together or a ``work`` file of
     another run, ModelError when the model fails.
     """
     settings = settings or Settings()
@@ -132,10 +155,14 @@ def measure_calls(
     warnings += check_gold_calls(rows, pool)
     for warning in warnings:
         say(warning)
+    if without_gold:
+        hard = without_gold == "siblings"
+        rows = [pool.without_gold(row, candidates, seed, siblings=hard) for row in rows if row.gold]
     header = {
-        "model": settings.model, "model_url": settings.model_url, "candidates": candidates, "seed": seed,
-        "tools": sha256_hex("\n".join(sorted(pool.tools))),
+        **(identity(settings) if caller is None else {"model": settings.model, "model_url": settings.model_url}),
+        "candidates": candidates, "seed": seed, "tools": sha256_hex("\n".join(sorted(pool.tools))),
     }  # fmt: skip
+    header |= {"without_gold": without_gold} if without_gold else {}
     header |= {"decoding": decoding} if decoding != "repair" else {}
     header |= {"exemplars": exemplars.fingerprint} if exemplars is not None else {}
     asking = Asking(pool, candidates, seed, exemplars, clock)
@@ -333,7 +360,7 @@ def score(outcomes: Sequence[Outcome], model: str, candidates: int) -> JsonObjec
             "right_refusal_rate": _rounded(share(o.abstained for o in unanswerable)),
             "false_refusal_rate": _rounded(share(o.abstained for o in answerable)),
         },
-        "seconds": spread([o.seconds for o in outcomes]),
+        "seconds": spread([o.seconds for o in outcomes if o.written]),
         "first_token_seconds": spread([s for s in (o.first_token_seconds for o in outcomes) if s is not None]),
         "tokens": tokens,
     }
@@ -363,7 +390,7 @@ def _so_far(outcomes: Iterable[Outcome]) -> str:
 
 def _resume(work: Path, header: JsonObject) -> dict[str, Outcome]:
     """Outcomes of an earlier, interrupted run. A last line cut off by a crash is dropped and its row done again."""
-    lines = earlier(work, header, "the rows of another run (other model, candidates, seed or tools)")
+    lines = earlier(work, header, "the rows of another run (other model or weights, candidates, seed or tools)")
     names = set(Outcome.__dataclass_fields__)
     known = [{k: v for k, v in line.items() if k in names} for line in lines]
     return {line["id"]: Outcome(**line) for line in known if {"id", "split", "gold"} <= line.keys()}

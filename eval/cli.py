@@ -196,6 +196,9 @@ def calls(
     random_tools: Annotated[
         int, typer.Option(min=0, help="Also let so many random tools be called for random requests: is all valid?")
     ] = 0,
+    without_gold: Annotated[
+        str, typer.Option(help="Take the right tools away: random others, or siblings on their servers. Is it refused?")
+    ] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE.")] = None,
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
 ) -> None:
@@ -218,6 +221,7 @@ def calls(
         compare=compare,
         sizes=sizes,
         random_tools=random_tools,
+        without_gold=without_gold,
         json_out=json_out,
         report=report,
     )

@@ -10,12 +10,13 @@
 # Environment: TEACHER and JUDGE (OpenAI-compatible endpoints, for example `toolscout model serve` on other GPUs; their
 # models are TEACHER_MODEL and JUDGE_MODEL), RAY (HOST:PORT of a cluster for the crawl; without one: this machine),
 # MARKETPLACES (of smithery glama mcpso mcphub pulsemcp deepnlp pipedream), MAX_COST (ceiling of the synthesis, with
-# PRICE_IN and PRICE_OUT for a million tokens), LAUNCH (how the trainer is started), ENCODER_BASE (folder of a sentence
+# PRICE_IN and PRICE_OUT for a million tokens), EXTRA_CALLS and EXTRA_TOOLS (public training sets in the data contract's
+# form, files in one word with spaces between: the call generator learns from them, too), LAUNCH (how the trainer is started), ENCODER_BASE (folder of a sentence
 # encoder; without it the shipped one is used), PYTHON (an interpreter with the extras), GAIA (its metadata.jsonl).
 set -euo pipefail
 
 if [ $# -ne 2 ]; then
-  sed -n '2,16s/^# \{0,1\}//p' "$0"
+  sed -n '2,17s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 repo=$(cd "$(dirname "$0")/.." && pwd)
@@ -66,9 +67,10 @@ fi
 if [ -e "$out/encoder/encoder/search.json" ]; then export TOOLSCOUT_ENCODER=$out/encoder/encoder; fi
 
 # Section 4.1: LoRA of rank 16, rate 5e-5, one epoch, as the preset has it; then, ours, rewards that programs check.
+# A third of the prompts render schemas whole, and prompts fill the 8,192 tokens, as agents other than ours ask so.
 if wanted caller; then
-  STAGES="rows train rl export" LAUNCH=${LAUNCH:-accelerate launch --config_file $repo/runs/accelerate.yaml} NAME=qwen3-4b \
-    "$repo/runs/train_caller.sh" qwen3-4b "$base" "$out/caller" "$out/split/train.jsonl" "$test" "$tools" "$servers"
+  STAGES="rows train rl export" ROWS="--styles compact=2,full=1 --budget 24000" LAUNCH=${LAUNCH:-accelerate launch --config_file $repo/runs/accelerate.yaml} NAME=qwen3-4b \
+    "$repo/runs/train_caller.sh" qwen3-4b "$base" "$out/caller" "$out/split/train.jsonl ${EXTRA_CALLS:-}" "$test" "$tools ${EXTRA_TOOLS:-}" "$servers"
 fi
 
 # Every table and figure, with the tuned model behind an address of its own. `toolscout eval --help` lists the rest.

@@ -37,6 +37,13 @@ repo=$(cd "$(dirname "$0")/.." && pwd)
 export PYTHONPATH=$repo${PYTHONPATH:+:$PYTHONPATH} HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 mkdir -p "$out"
 
+# The measure runs in the process, over a base that `toolscout model pull` knows: say so before the training, not after.
+if [[ $stages == *" eval "* ]] && ! "$python" -c 'import sys; from toolscout.server.models import KNOWN; sys.exit(sys.argv[1] not in KNOWN)' "${NAME:-$preset}"; then
+  echo "eval needs a base that 'toolscout model pull' knows, and ${NAME:-$preset} is none: run STAGES='rows train export'," \
+    "serve the adapter with 'toolscout model serve' and measure with 'toolscout eval calls --model-url'" >&2
+  exit 2
+fi
+
 todo() { [[ $stages == *" $1 "* && ! -e $out/$2 ]]; }
 
 if todo rows rows.jsonl.gz; then

@@ -91,7 +91,7 @@ if todo fit fit.json; then
   files=()
   for file in "${pool[@]}"; do files+=(--tools "$file"); done
   for file in "${pool_servers[@]}"; do files+=(--servers "$file"); done
-  rm -rf "$out/home"
+  rm -rf "${out:?}/home"
   TOOLSCOUT_HOME=$out/home TOOLSCOUT_ENCODER=$encoder "$python" -m toolscout catalog import "${files[@]}"
   "$python" -m toolscout.finetune.fit_search "$out/home" "${apart[@]}" --choose "${dev[@]}" \
     --alike "$repo/finetune/data/answerable.jsonl" --everyday "$repo/finetune/data/everyday.jsonl" \
@@ -101,7 +101,7 @@ if todo fit fit.json; then
   "$python" -m toolscout.finetune.fit_choice "$encoder" "${apart[@]}" --tools "${pool[@]}" \
     --servers "${pool_servers[@]}" --check "${dev[@]}" > "$results/choice.json.part"
   keep choice.json
-  rm -rf "$out/home"
+  rm -rf "${out:?}/home"
 fi
 
 if todo eval retrieval.json; then

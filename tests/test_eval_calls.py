@@ -17,10 +17,11 @@ from toolscout.eval.calls import Outcome, Pool, measure_calls, schema_valid, sco
 from toolscout.eval.cli import app
 from toolscout.eval.report import calls_report
 from toolscout.eval.rows import read_calls, read_tools
-from toolscout.records import Call, GoldCall
+from toolscout.records import Call, GoldCall, Tool
 from toolscout.server.backends import ContextOverflow
 from toolscout.server.caller import Candidate, SuggestedCall, Suggestion
 from toolscout.server.models import InstalledModel
+from toolscout.settings import Settings
 
 DATA = Path(__file__).parent / "data" / "eval"
 TOOLS, CALLS = [DATA / "tools.jsonl"], [DATA / "calls.jsonl"]
@@ -159,6 +160,54 @@ def test_a_work_file_of_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="another run"):
         measure_calls(TOOLS, CALLS, candidates=5, work=work, caller=Scripted(right_answers()))
     assert work.read_bytes() == before
+
+
+def test_a_work_file_of_other_weights_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Product(Scripted):
+        def __init__(self, settings: Settings, **_: object) -> None:
+            super().__init__(right_answers())
+
+        async def close(self) -> None:
+            return None
+
+    monkeypatch.setattr("toolscout.server.caller.Caller", Product)
+    model, work = tmp_path / "mine.gguf", tmp_path / "work.jsonl"
+    settings = Settings(home=tmp_path, model=str(model))
+    model.write_bytes(b"GGUF one")
+    first = measure_calls(TOOLS, CALLS, settings=settings, candidates=4, work=work)
+    assert measure_calls(TOOLS, CALLS, settings=settings, candidates=4, work=work).result == first.result
+    model.write_bytes(b"GGUF two")
+    with pytest.raises(BadInput, match="weights"):
+        measure_calls(TOOLS, CALLS, settings=settings, candidates=4, work=work)
+
+
+@pytest.mark.parametrize("how", ["random", "siblings"])
+def test_without_the_right_tool_refusing_is_right(how: str) -> None:
+    class Refuses(Scripted):
+        async def suggest(self, task: str, candidates: Sequence[Candidate], *, steps: int = 1) -> Suggestion:
+            shown.append((task, [c.tool for c in candidates]))
+            return Suggestion([], abstained=task == shown[0][0], model="scripted")
+
+    shown: list[tuple[str, list[Tool]]] = []
+    caller = Refuses({})
+    rows = {row.query: row for row in read_calls(CALLS) if row.gold}
+    run = measure_calls(TOOLS, CALLS, candidates=4, caller=caller, without_gold=how)
+    assert run.result["n"] == 0 and len(run.outcomes) == len(rows) == len(shown)
+    assert run.result["abstention"]["right_refusal_rate"] == round(1 / len(rows), 4)
+    near = 0
+    for task, tools in shown:
+        assert not {t.tool_id for t in tools} & rows[task].relevant_ids() and len(tools) == 4
+        near += bool({t.server_id for t in tools} & {g.tool_id.rsplit("/", 1)[0] for g in rows[task].gold})
+    assert how == "random" or near == len(rows)
+
+
+def test_seconds_are_those_of_a_model() -> None:
+    class Refuses(Scripted):
+        async def suggest(self, task: str, candidates: Sequence[Candidate], *, steps: int = 1) -> Suggestion:
+            return Suggestion([], abstained=True, model="scripted")
+
+    run = measure_calls(TOOLS, CALLS, candidates=4, caller=Refuses({}))
+    assert run.result["seconds"]["p50"] is None
 
 
 def test_two_runs_never_share_a_work_file(tmp_path: Path) -> None:

@@ -146,6 +146,8 @@ def test_random_tools_tell_valid_calls_from_every_other_end(tmp_path: Path) -> N
     assert found["constraints"]["failed"] == [] and found["constraints"]["tools"] == len(tools)
     crashed = random_calls(tools, rows, 7, caller=Answers(error=RuntimeError("boom")), work=work)
     assert crashed["n"] == 7 and len(crashed["crashed"]) == 2, "five were done before"
+    with pytest.raises(BadInput, match="another run"):
+        random_calls(tools, rows, 5, caller=Answers({"no": "such"}), work=work, seed=5)
     with pytest.raises(ModelError):
         random_calls(tools, rows, 2, caller=Answers(error=ModelError("gone")))
 

@@ -1,0 +1,39 @@
+"""Which weights answer in a run: names alone do not tell, as the adapter that a name stands for is replaced."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from toolscout.records import JsonObject
+from toolscout.settings import Settings
+
+
+def identity(settings: Settings) -> JsonObject:
+    """The local model's file and its base by their SHA-256, and the encoder that chooses. Of an endpoint its name and
+    address: what stands behind it cannot be seen."""
+    from toolscout.index.asset import DEFAULT_ENCODER
+    from toolscout.server.adapters import packaged_adapters
+    from toolscout.server.models import ModelStore, base_of
+
+    said: JsonObject = {
+        "model": settings.model,
+        "model_url": settings.model_url,
+        "encoder": DEFAULT_ENCODER if settings.encoder == "default" else settings.encoder,
+        "chooses": settings.model_chooses,
+    }
+    if settings.model_url:
+        return said
+    store = ModelStore(settings)
+    model = store.resolve()
+    if model is None:
+        return {**said, "weights": []}
+    files = [model.path]
+    if model.name in packaged_adapters():
+        files.append(store.get(base_of(packaged_adapters()[model.name]).name).path)
+    return {**said, "weights": [_hash(path) for path in files]}
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
