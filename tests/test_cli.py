@@ -19,10 +19,10 @@ from toolscout.commands import reference, use
 from toolscout.commands.output import printable
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 from toolscout.index.catalogue import Catalogue
-from toolscout.records import EnvVar, Install, Server, Source, Transport
+from toolscout.records import EnvVar, Install, Server, Source, Tool, Transport
 from toolscout.server import launch
 from toolscout.server.caller import ENABLE_MODEL
-from toolscout.server.config import ServersFile
+from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.starter import STARTERS, starter_config
 from toolscout.settings import Settings
 
@@ -583,6 +583,33 @@ def test_connect_says_what_the_client_still_loads_and_replaces_it(
 
 
 # --- catalogue, models -----------------------------------------------------------------------------------------------
+
+
+def test_imported_servers_can_be_removed_from_the_catalogue(home: Path, capsys: Capture) -> None:
+    ServersFile(Settings(home=home).servers_file).add(UpstreamConfig.stdio("mine", "true", []))
+    with Catalogue(Settings(home=home).database_url) as catalogue:
+        for name, places in {"a": ["npm"], "b": ["npm", "pypi"], "c": [], "d": [], "mine": ["npm"]}.items():
+            sources = [Source(marketplace=place, id=name) for place in places]
+            tool = Tool(tool_id=f"{name}/x", server_id=name, name="x", description=f"Does {name}.")
+            catalogue.put_server(Server(server_id=name, name=name, sources=sources), [tool])
+
+    def left() -> list[str]:
+        with Catalogue(Settings(home=home).database_url) as catalogue:
+            return [server.server_id for server in catalogue.servers()]
+
+    assert execute(["catalog", "remove", "--yes"]) == 2
+    assert (
+        execute(["catalog", "remove", "c", "nowhere", "--yes"]) == 3
+        and "Nothing was removed" in capsys.readouterr().err
+    )
+    assert execute(["catalog", "remove", "mine", "--yes"]) == 2 and "toolscout remove mine" in capsys.readouterr().err
+    assert left() == ["a", "b", "c", "d", "mine"]
+    assert execute(["catalog", "remove", "--source", "npm", "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"removed": 1, "tools": 1}
+    assert left() == ["b", "c", "d", "mine"]
+    assert execute(["catalog", "remove", "c", "--yes"]) == 0 and left() == ["b", "d", "mine"]
+    assert execute(["catalog", "remove", "--everything", "--yes"]) == 0 and left() == ["mine"]
+    assert execute(["catalog", "remove", "--everything", "--yes"]) == 3
 
 
 def test_a_catalogue_goes_in_and_out(home: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolscout.commands.output import AsJson, counting, emit, note, progress, say, with_engine
+from toolscout.commands.output import AsJson, Yes, confirm, counting, emit, note, progress, say, with_engine
 from toolscout.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from toolscout.server.engine import Engine
 
-app = typer.Typer(no_args_is_help=True, help="The catalogue: import, export, numbers.")
+app = typer.Typer(no_args_is_help=True, help="The catalogue: import, export, remove, numbers.")
 index_app = typer.Typer(no_args_is_help=True, help="The search index.")
 
 Files = Annotated[list[Path] | None, typer.Option(help="JSONL, .gz or not. Repeatable.", show_default=False)]
@@ -107,6 +107,60 @@ def _plain(value: Any) -> Any:
     from dataclasses import asdict, is_dataclass
 
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+@app.command("remove")
+def remove(
+    server_ids: Annotated[list[str] | None, typer.Argument(help="Ids of servers.", show_default=False)] = None,
+    source: Annotated[
+        str, typer.Option(metavar="NAME", help="Servers that are known from this source alone, such as npm.")
+    ] = "",
+    everything: Annotated[bool, typer.Option("--everything", help="All servers that are not configured.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove imported or crawled servers and their tools from catalogue and search.
+
+    Configured servers are left alone: `toolscout remove` is for them.
+    """
+    from toolscout.server.config import ServersFile
+
+    if bool(server_ids) + bool(source) + everything != 1:
+        raise BadInput("Say which servers shall go.", "Give ids, or --source NAME, or --everything.")
+    settings = _no_starter()
+    configured = set(ServersFile(settings.servers_file).load())
+
+    async def chosen(engine: Engine) -> list[str]:
+        if server_ids:
+            return list(dict.fromkeys(server_ids))
+        return [
+            server.server_id
+            for server in engine.catalogue.servers()
+            if server.server_id not in configured
+            and (everything or {found.marketplace for found in server.sources} == {source})
+        ]
+
+    going = with_engine(chosen, settings=settings)
+    if kept := sorted(configured & set(going)):
+        raise BadInput(f"{kept[0]!r} is configured.", f"Run: toolscout remove {kept[0]}")
+    if not going:
+        raise NotFound("There is no such server in the catalogue.", "See: toolscout catalog stats")
+    confirm(f"Remove {len(going):,} {'servers' if len(going) > 1 else 'server'} and what is known of them?", yes)
+
+    async def work(engine: Engine) -> int:
+        for server_id in going:  # all of them are there, or none goes
+            if engine.catalogue.get_server(server_id) is None:
+                raise NotFound(f"There is no server {server_id!r} in the catalogue.", "Nothing was removed.")
+        tools = sum(engine.catalogue.remove_server(server_id) for server_id in going)
+        with progress("Indexing") as tick:
+            await engine.reindex(counting(tick))
+        return tools
+
+    tools = with_engine(work, settings=settings)
+    if as_json:
+        emit({"removed": len(going), "tools": tools})
+    else:
+        say(f"Removed {len(going):,} {'servers' if len(going) > 1 else 'server'} with {tools:,} tools.")
 
 
 @app.command("stats")
