@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from toolscout.errors import BadInput
+
+PRECISIONS = ("auto", "bfloat16", "float32")
+
+
+def in_bfloat16(precision: str, automatic: bool) -> bool:
+    """Whether to compute in bfloat16: as said, or with ``auto`` as the caller holds right. Raises BadInput."""
+    if precision not in PRECISIONS:
+        raise BadInput(f"There is no precision {precision!r}.", f"Known: {', '.join(PRECISIONS)}.")
+    return automatic if precision == "auto" else precision == "bfloat16"
+
 
 def bfloat16_pays() -> bool:
     """Whether this machine multiplies in bfloat16 faster than in float32: most GPUs, CPUs with AVX512-BF16 or AMX."""

@@ -117,6 +117,16 @@ def run(base: Path, rows_file: Path, tmp_path_factory: pytest.TempPathFactory) -
     return out
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_precision_is_as_asked(precision: str, base: Path, rows_file: Path, tmp_path: Path) -> None:
+    options = replace(OPTIONS, steps=1, weight_decay=0.1)
+    running = CallerRunning(threads=1, precision=precision)
+    result = train_caller(rows_file, base, tmp_path / "run", options, running)
+    assert result["precision"] == precision
+    with pytest.raises(BadInput, match="no precision"):
+        train_caller(rows_file, base, tmp_path / "odd", options, CallerRunning(precision="int4"))
+
+
 def test_the_loss_is_on_the_answer_alone_and_the_prompt_is_the_templates(rows: list[CallRow], base: Path) -> None:
     _, tokenizer = load_base(base)
     for row, tokens in zip(rows[:10], tokenize(rows[:10], tokenizer), strict=True):

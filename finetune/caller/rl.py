@@ -34,6 +34,7 @@ from toolscout.finetune.caller.rl_options import RlOptions, accumulation
 from toolscout.finetune.caller.rl_trainer import RewardLog, make_trainer
 from toolscout.finetune.caller.train import CallerRunning
 from toolscout.finetune.model import model_hash, use_threads
+from toolscout.finetune.precision import in_bfloat16
 from toolscout.finetune.running import Say, Tick, follow, run_in, speaks, train_on
 from toolscout.index.asset import file_sha256
 from toolscout.jsonl import read_records
@@ -98,7 +99,7 @@ def _train(
     gpu = torch.cuda.is_available()
     state = PartialState(cpu=not gpu)
     # Not on CPUs, though it may be faster: what is learned from and measured are small differences of probability.
-    bf16 = gpu and torch.cuda.is_bf16_supported()
+    bf16 = in_bfloat16(running.precision, gpu and torch.cuda.is_bf16_supported())
     model, tokenizer = load_adapted(base, adapter, bf16=bf16, share=options.share)
     model.to(state.device)
     rows, left = _read(path, tools, tokenizer, options)

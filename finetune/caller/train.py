@@ -34,7 +34,7 @@ from toolscout.finetune.caller.collate import collate
 from toolscout.finetune.caller.presets import CallerOptions
 from toolscout.finetune.caller.tokens import IGNORED, Pack, by_length, length_stats, make_packs, tokenize
 from toolscout.finetune.model import model_hash, use_threads
-from toolscout.finetune.precision import bfloat16_pays
+from toolscout.finetune.precision import bfloat16_pays, in_bfloat16
 from toolscout.finetune.running import (
     Progress,
     Running,
@@ -54,10 +54,12 @@ from toolscout.synth.call_rows import CallRow
 
 @dataclass(frozen=True)
 class CallerRunning(Running):
-    """``log_steps``: report every so many; 0: about twenty times."""
+    """``log_steps``: report every so many; 0: about twenty times. ``precision``: auto (what is faster on this machine;
+    by reinforcement bfloat16 on a GPU alone), bfloat16 or float32."""
 
     save_steps: int = 25
     log_steps: int = 0
+    precision: str = "auto"
 
 
 def train_caller(
@@ -108,7 +110,7 @@ def _train(
     logging.disable_progress_bar()
     use_threads(running.threads)
     gpu = torch.cuda.is_available()
-    bf16 = bfloat16_pays()
+    bf16 = in_bfloat16(running.precision, bfloat16_pays())
     rows = list(read_records(path, CallRow))[options.skip : options.skip + options.limit if options.limit else None]
     if not rows:
         raise BadInput(f"{path} holds no rows to learn from.", "Lower --skip, or make rows with train caller-rows.")

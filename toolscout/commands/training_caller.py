@@ -128,6 +128,8 @@ def caller(
     max_tokens: Annotated[
         int | None, typer.Option(min=128, help="Longest pack; longer rows are left out.", show_default="preset")
     ] = None,
+    weight_decay: Annotated[float | None, typer.Option(min=0, help="AdamW's weight decay.", show_default="0")] = None,
+    precision: Annotated[str, typer.Option(help="auto (what is faster here), bfloat16 or float32.")] = "auto",
     share: Annotated[
         bool | None,
         typer.Option("--share/--no-share", help="Compute a group's shared prompt once.", show_default="preset"),
@@ -216,7 +218,7 @@ def caller(
     }  # fmt: skip
     tuning = {
         "rank": rank, "alpha": alpha, "dropout": dropout, "targets": targets, "accumulate": accumulate,
-        "max_tokens": max_tokens,
+        "max_tokens": max_tokens, "weight_decay": weight_decay,
     }  # fmt: skip
     weighed = named_numbers(weights, "weights", "--weights right_tool=0.4,right_values=0.6") if weights else None
     rewarded = {
@@ -240,6 +242,7 @@ def caller(
         log_steps=log_steps,
         stop_at=stop_at,
         minutes=minutes,
+        precision=precision,
         command=card_command(sys.argv[1:]),
     )
     with progress("Training") as tick:
