@@ -69,13 +69,14 @@ class Filters:
     """Which tools may be answered at all; applied before ranking, so that an answer is never under-filled.
 
     ``servers`` are ids, or names as people say them; ``states`` are values of ``ServerState``; ``among`` are ids again,
-    of which any may be unknown.
+    of which any may be unknown; ``without`` are ids of tools that shall not be answered, known or not.
     """
 
     servers: frozenset[str] | None = None
     read_only: bool = False
     states: frozenset[str] | None = None
     among: frozenset[str] | None = None
+    without: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return self != Filters()
@@ -409,6 +410,8 @@ class SearchIndex:
         allowed: npt.NDArray[np.bool_] = servers[self.tool_servers]
         if filters.read_only:
             allowed &= self._arrays["tool.read_only"] == 1
+        rows = [row for row in map(self._row, filters.without) if row >= 0]
+        allowed[rows] = False
         return allowed
 
     def server_priors(self, known: Mapping[str, float]) -> Floats:

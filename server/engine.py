@@ -18,7 +18,7 @@ from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import Review, Server, ServerState, Tool
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
-from toolscout.server.find import ADVICE_FILTERED, ADVICE_PROBED, compact_answer
+from toolscout.server.find import ADVICE_DENIED, ADVICE_FILTERED, ADVICE_PROBED, compact_answer
 from toolscout.server.journal import Journal
 from toolscout.server.launch import runs
 from toolscout.server.relisting import Relisting
@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from toolscout.server.caller import Caller
     from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.config import UpstreamConfig
+    from toolscout.server.governor import Governor
     from toolscout.server.install import Installer
     from toolscout.server.invoke import Invoker
     from toolscout.server.link import Relayed
+    from toolscout.server.policy import Policy
     from toolscout.server.pool import UpstreamPool
     from toolscout.server.probe import Prober
     from toolscout.server.upstream import UpstreamStatus
@@ -92,6 +94,7 @@ class Engine:
         self._unreadable = ""
         self._pool: UpstreamPool | None = None
         self._invoker: Invoker | None = None
+        self._governor: Governor | None = None
         self._installer: Installer | None = None
         self._prober: Prober | None = None
         self._on_trial: dict[str, UpstreamConfig] = {}
@@ -167,10 +170,27 @@ class Engine:
         return self._pool
 
     @property
+    def governor(self) -> Governor:
+        """What holds calls to the policy, where there is one."""
+        if self._governor is None:
+            from toolscout.server.governor import Governor
+
+            self._governor = Governor(self.settings)
+        return self._governor
+
+    def _policy(self) -> Policy | None:
+        """The policy as it is now; None where there is none, or none that can be read: then calls are refused."""
+        from toolscout.server.governor import PolicyRefusal
+
+        try:
+            return self.governor.current()
+        except PolicyRefusal:
+            return None
+
+    @property
     def invoker(self) -> Invoker:
         """Validation and dispatch of calls."""
         if self._invoker is None:
-            from toolscout.server.governor import Governor
             from toolscout.server.install import Installer
             from toolscout.server.invoke import Invoker
 
@@ -179,7 +199,7 @@ class Engine:
             )  # fmt: skip
             self._invoker = Invoker(
                 find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
-                settings=self.settings, installer=self._installer, governor=Governor(self.settings),
+                settings=self.settings, installer=self._installer, governor=self.governor,
                 look_again=self._relisting.look_again if self._loading is not None else None,
             )  # fmt: skip
         return self._invoker
@@ -310,6 +330,10 @@ class Engine:
             from toolscout.server.probe import Withheld
 
             advice = ADVICE_PROBED if isinstance(answer, Withheld) else advice
+        if answer.no_match and self._policy() is not None:
+            from toolscout.server.permitted import Denied
+
+            advice = ADVICE_DENIED if isinstance(answer, Denied) else advice
         shaped = compact_answer(answer, state_of=self.state_of, detail=detail, advice=advice)
         text = query or "; ".join(f"{r.get('server', '')} {r['tool']}".strip() for r in requests)
         self.journal.note("find", text, shaped["tools"][0]["tool_id"] if shaped["tools"] else None,
@@ -334,28 +358,33 @@ class Engine:
         if not requests and not (query and query.strip()):
             raise BadInput("find_tools needs a query or requests.", "Say in plain words what you want to do.")
         index = await self.index()
-        filters = Filters(
-            servers=frozenset(servers) if servers else None,
-            read_only=read_only,
-            states=_CALLABLE if ready_only else None,
-            among=frozenset(self._enabled()) if ready_only else None,
-        )
         wanted = [ToolRequest(server=r.get("server", ""), tool=r["tool"]) for r in requests]
         enabled = frozenset(self._enabled())
-        with span("search", attributes={"toolscout.index.tools": len(index)}):
-            answer = await self._run(
-                partial(
-                    index.find,
-                    query,
-                    requests=wanted,
-                    limit=limit,
-                    filters=filters,
-                    exemplars=exemplars,
-                    dynamic=dynamic,
-                    favour=enabled,
-                    priors=self._priors if index is self._index else None,
-                )
+        priors = self._priors if index is self._index else None
+
+        async def look(without: frozenset[str] = frozenset(), most: int | None = None) -> Answer:
+            filters = Filters(
+                servers=frozenset(servers) if servers else None,
+                read_only=read_only,
+                states=_CALLABLE if ready_only else None,
+                among=enabled if ready_only else None,
+                without=without,
             )
+            return await self._run(
+                partial(
+                    index.find, query, requests=wanted, limit=most or limit, filters=filters, exemplars=exemplars,
+                    dynamic=dynamic and most is None, favour=enabled, priors=priors,
+                )
+            )  # fmt: skip
+
+        policy = self._policy()
+        with span("search", attributes={"toolscout.index.tools": len(index)}):
+            if policy is None:
+                answer = await look()
+            else:
+                from toolscout.server.permitted import permitted
+
+                answer = await permitted(look, policy)
         _tell(results=len(answer.hits), no_match=answer.no_match)
         return await self.prober.sift(answer, enabled) if self.settings.probe_offers and answer.hits else answer
 

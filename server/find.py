@@ -29,6 +29,7 @@ ADVICE_PROBED = (
     "The tools that fit are of servers that did not answer when they were tried just now. Ask again later, or for "
     "another way to do this."
 )
+ADVICE_DENIED = "The tools that fit are denied by this installation's policy. Go on without them, or tell the user."
 ADVICE_UNAVAILABLE = "unavailable: its server is not configured here and did not answer when it was last checked."
 ADVICE_INSTALL = (
     "needs_install: invoke it, and the user is asked whether its server may be installed, where the client can ask; "

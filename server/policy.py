@@ -121,7 +121,7 @@ class Rule(_Part):
 
         A value inside of an argument is enough to deny or to ask; to allow, all of them have to match.
         """
-        if effect not in self.effect or not self._server(tool.server_id) or not self._tool(tool.name):
+        if not self.is_about(tool, effect):
             return False
         for path, matches in self._values:
             texts = value_texts(arguments, path, keys=self.action is not Action.ALLOW)
@@ -132,6 +132,10 @@ class Rule(_Part):
             elif not any(map(matches, texts)):
                 return False
         return True
+
+    def is_about(self, tool: Tool, effect: Effect) -> bool:
+        """Whether the rule can be about calls of this tool: their arguments aside."""
+        return effect in self.effect and self._server(tool.server_id) and self._tool(tool.name)
 
     @cached_property
     def _server(self) -> Matcher:
@@ -249,6 +253,17 @@ class Policy(_Part):
             if rule.fits(tool, effect, arguments):
                 return Decision(rule.action, effect, rule, number)
         return Decision(self.default, effect)
+
+    def never(self, tool: Tool) -> bool:
+        """Whether every call of ``tool`` is denied, whatever its arguments: then it is no use to offer it."""
+        effect = effect_of(tool)
+        for rule in self.rules:
+            if rule.is_about(tool, effect):
+                if not rule.arguments:
+                    return rule.action is Action.DENY
+                if rule.action is not Action.DENY:
+                    return False
+        return self.default is Action.DENY
 
     def max_chars(self, decision: Decision | None) -> int | None:
         """The limit on a result's size in characters; None for none."""

@@ -509,3 +509,24 @@ def test_what_a_server_adds_of_its_own_is_limited_too() -> None:
     assert cut and "y" * 10 not in str(kept)
     small = {"content": [{"type": "text", "text": "hi", "annotations": {"priority": 1}}], "_meta": {"x": 1}}
     assert within(small, 100) == (small, False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "never"),
+    [
+        ("", False),
+        ('default = "deny"', True),
+        ('[[rules]]\naction = "deny"\ntool = "x"', True),
+        ('[[rules]]\naction = "deny"\ntool = "y"', False),
+        ('[[rules]]\naction = "deny"\narguments = { a = "b" }', False),
+        ('default = "deny"\n[[rules]]\naction = "allow"\narguments = { a = "b" }', False),
+        ('default = "deny"\n[[rules]]\naction = "deny"\narguments = { a = "b" }', True),
+        ('default = "deny"\n[[rules]]\naction = "ask"', False),
+        ('[[rules]]\naction = "ask"\narguments = { a = "b" }\n[[rules]]\naction = "deny"', False),
+        ('[[rules]]\naction = "deny"\neffect = "read_only"', False),
+    ],
+)
+def test_which_tools_are_never_called(policy: str, never: bool, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(policy)
+    assert read_policy(path).never(Tool(tool_id="s/x", server_id="s", name="x")) is never

@@ -310,6 +310,26 @@ async def test_a_late_yes_does_not_hold_for_another_tool_of_the_name(late: tuple
         assert refused(result) == "approval_outdated" and "has changed" in text(result) and ready.calls == []
 
 
+async def test_what_is_always_denied_is_not_offered(ready: Home) -> None:
+    wanted = {"query": "answers what it gets", "servers": ["tiny", "low"]}
+
+    async def found() -> tuple[list[str], dict[str, Any]]:
+        async with client_of(ready.settings) as client:
+            answer = (await client.call_tool_mcp("find_tools", wanted)).structured_content
+        return [tool["tool_id"] for tool in answer["tools"]], answer
+
+    assert "tiny/echo" in (await found())[0]
+    ready.policy('[[rules]]\naction = "deny"\nserver = "tiny"\ntool = "echo"\narguments = { text = "secret*" }\n')
+    assert "tiny/echo" in (await found())[0], "some calls are allowed"
+    ready.policy('[[rules]]\naction = "deny"\nserver = "tiny"\n')
+    offered, _ = await found()
+    assert offered and all(tool_id.startswith("low/") for tool_id in offered), "others take the places"
+    ready.policy('default = "deny"\n')
+    offered, answer = await found()
+    assert offered == [] and answer["no_match"] and "denied by this installation's policy" in answer["advice"]
+    assert answer["nearest"] == []
+
+
 async def test_a_late_yes_holds_where_the_new_policy_does_not_mind(late: tuple[Home, Engine, Path]) -> None:
     ready, engine, _ = late
 
