@@ -234,6 +234,7 @@ def names_one_thing(name: str, node: JsonObject) -> bool:
 
 def _is_id_name(name: str) -> bool:
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    spaced = re.sub(r"(?<=[a-z])(?<!address)_?[1-9]$", "", spaced)  # fileKey1 and fileKey2 are keys as fileKey is
     return _ID_NAME.search(spaced) is not None and _NOT_AN_ID.search(spaced) is None
 
 

@@ -21,6 +21,7 @@ from toolscout.server.constrain import (
     parse_answer,
     value_grammar,
 )
+from toolscout.server.grounding import names_one_thing
 
 WEATHER = {
     "type": "object",
@@ -245,6 +246,14 @@ def test_only_what_names_one_thing_is_copied_unless_all_is() -> None:
     assert copies({"note": "new words"})
     every = arguments_grammar(CARD, copying="all", text=REQUEST)
     assert accepts(every, ' {"note": "the \\"big\\" one"}}') and not accepts(every, ' {"note": "new words"}}')
+
+
+@pytest.mark.parametrize(
+    ("name", "one"),
+    [("fileKey1", True), ("file_key_2", True), ("sha1", True), ("address1", False), ("line1", False), ("key12", False)],
+)
+def test_a_numbered_name_names_what_it_does_without_its_number(name: str, one: bool) -> None:
+    assert names_one_thing(name, {"type": "string"}) is one
 
 
 @pytest.mark.parametrize("text", ["", "   ", "word " * 2000])
