@@ -10,11 +10,11 @@ from toolscout.settings import Settings
 
 
 def identity(settings: Settings) -> JsonObject:
-    """The local model's file and its base by their SHA-256, and the encoder that chooses. Of an endpoint its name and
-    address: what stands behind it cannot be seen."""
+    """The SHA-256 of the local model's file, and of an adapter's base, and the encoder that chooses. Of an endpoint its
+    name and address: what stands behind it cannot be seen."""
     from toolscout.index.asset import DEFAULT_ENCODER
-    from toolscout.server.adapters import packaged_adapters
-    from toolscout.server.models import ModelStore, base_of
+    from toolscout.server.backends import tuning
+    from toolscout.server.models import ModelStore
 
     said: JsonObject = {
         "model": settings.model,
@@ -29,8 +29,8 @@ def identity(settings: Settings) -> JsonObject:
     if model is None:
         return {**said, "weights": []}
     files = [model.path]
-    if model.name in packaged_adapters():
-        files.append(store.get(base_of(packaged_adapters()[model.name]).name).path)
+    if base := tuning(model.path).get("base"):
+        files.append(store.get(str(base)).path)
     return {**said, "weights": [_hash(path) for path in files]}
 
 

@@ -187,6 +187,14 @@ class Engine:
         except PolicyRefusal:
             return None
 
+    def _denied(self, answer: Answer) -> bool:
+        """Whether nothing is offered because the policy denies what would fit."""
+        if not answer.no_match or self._policy() is None:
+            return False
+        from toolscout.server.permitted import Denied
+
+        return isinstance(answer, Denied)
+
     @property
     def invoker(self) -> Invoker:
         """Validation and dispatch of calls."""
@@ -330,10 +338,8 @@ class Engine:
             from toolscout.server.probe import Withheld
 
             advice = ADVICE_PROBED if isinstance(answer, Withheld) else advice
-        if answer.no_match and self._policy() is not None:
-            from toolscout.server.permitted import Denied
-
-            advice = ADVICE_DENIED if isinstance(answer, Denied) else advice
+        if self._denied(answer):
+            advice = ADVICE_DENIED
         shaped = compact_answer(answer, state_of=self.state_of, detail=detail, advice=advice)
         text = query or "; ".join(f"{r.get('server', '')} {r['tool']}".strip() for r in requests)
         self.journal.note("find", text, shaped["tools"][0]["tool_id"] if shaped["tools"] else None,
@@ -414,7 +420,9 @@ class Engine:
                     "calls": [],
                     "alternatives": [hit.tool_id for hit in answer.nearest[:3]],
                     "abstained": True,
-                    "reason": "No tool in the catalogue serves this task; the alternatives are only the nearest ones.",
+                    "reason": ADVICE_DENIED
+                    if self._denied(answer)
+                    else "No tool in the catalogue serves this task; the alternatives are only the nearest ones.",
                 }
             candidates = [Candidate(tool=hit.tool, score=hit.score, exemplars=hit.exemplars) for hit in answer.hits]
         index = await self.index()

@@ -328,6 +328,9 @@ async def test_what_is_always_denied_is_not_offered(ready: Home) -> None:
     offered, answer = await found()
     assert offered == [] and answer["no_match"] and "denied by this installation's policy" in answer["advice"]
     assert answer["nearest"] == []
+    async with client_of(ready.settings) as client:
+        suggested = (await client.call_tool_mcp("suggest_call", {"task": "echo a text"})).structured_content
+    assert suggested["abstained"] and "denied by this installation's policy" in suggested["reason"]
 
 
 async def test_a_late_yes_holds_where_the_new_policy_does_not_mind(late: tuple[Home, Engine, Path]) -> None:
