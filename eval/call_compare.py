@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Aspect = Literal["candidates", "decoding", "exemplars"]
 ASPECTS: tuple[str, ...] = get_args(Aspect)
 SIZES = (1, 5, 10, 20, 50, 100)
-DECODINGS: tuple[Decoding, ...] = ("free", "constrained", "repair")
+DECODINGS: tuple[Decoding, ...] = ("free", "constrained", "schema", "repair")
 
 
 @dataclass(frozen=True)

@@ -237,9 +237,10 @@ async def _run(
         return [done[row.id] for row in rows]
     owned = None
     if caller is None:
+        from toolscout.server.backends import make_backend
         from toolscout.server.caller import Caller
 
-        caller = owned = Caller(settings, decoding=decoding)
+        caller = owned = Caller(settings, backend=make_backend(settings, streams=True), decoding=decoding)
     sink = open_work(work, header) if work is not None else None
     try:
         started, asked = time.monotonic(), 0

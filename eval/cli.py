@@ -179,7 +179,8 @@ def calls(
     decoding: Annotated[
         str,
         typer.Option(
-            help="free: as the model writes; constrained: by a grammar; repair: and checked, wrong values asked again."
+            help="free: as the model writes; constrained: by a grammar; repair: and checked, wrong values asked again; "
+            "schema: the same by JSON Schema, as endpoints without grammars are asked."
         ),
     ] = "repair",
     exemplars: Annotated[
@@ -274,6 +275,7 @@ def _settings(pairs: list[str] | None, **named: str) -> Any:
     changed: dict[str, str] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
+        name = name.removeprefix("TOOLSCOUT_").lower()
         if not equals or name not in Settings.model_fields:
             raise BadInput(f"--set {pair} is no setting.", f"Settings are {', '.join(sorted(Settings.model_fields))}.")
         changed[name] = value

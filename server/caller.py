@@ -56,9 +56,10 @@ ENABLE_MODEL = (
     "Enable one with: pip install 'toolscout[local]', then toolscout model pull smollm2-135m (small) or "
     "qwen2.5-coder-0.5b (better); or with TOOLSCOUT_MODEL_URL=<OpenAI-compatible endpoint>."
 )
-Decoding = Literal["free", "constrained", "repair"]
+Decoding = Literal["free", "constrained", "schema", "repair"]
 """``free``: what the model writes, whatever it is; ``constrained``: by the grammar; ``repair``: the values are checked
-as well, and what is wrong or absent is asked for again."""
+as well, and what is wrong or absent is asked for again; ``schema``: the same, but constrained by a JSON Schema, as
+endpoints are that take no grammar."""
 
 _TOP = 50
 _SEARCH_SCALE = 10.0
@@ -300,6 +301,7 @@ class _Run:
     ) -> None:
         self.backend = backend
         self.decoding = decoding
+        self.prefills = backend.prefills and decoding != "schema"
         self.task, self.context = task, context
         self.tools = [c.tool for c in candidates]
         self.chosen: list[float] | None = None
@@ -375,7 +377,7 @@ class _Run:
     async def choose(self) -> _Choice:
         names = prompt.labels(self.tools)
         options = [*names, NONE]
-        if self.backend.prefills:
+        if self.prefills:
             given = await self.ask(
                 prefix='{"name": "', grammar=constrain.choice_grammar(options), max_tokens=64, top=_TOP
             )
@@ -410,7 +412,7 @@ class _Run:
         label = prompt.labels(self.tools)[self.tools.index(tool)]
         node = simplify_arguments(tool.input_schema)
         given = await self.arguments(tool, label, ())
-        if self.decoding != "repair":
+        if self.decoding in ("free", "constrained"):
             return self.as_written(tool, choice, given, label, id_), None
         answer = _read(given.text, label)
         if answer is None and not given.complete:
@@ -440,7 +442,7 @@ class _Run:
                 )
         arguments, missing = draft
         shares = [mean_probability(given.tokens)] if given.tokens else []
-        if self.backend.prefills and missing:
+        if self.prefills and missing:
             declared = (answer or {}).get("missing", ())
             arguments, missing, more = await self.ask_for_missing(tool, label, node, arguments, missing, declared)
             arguments, missing = self.well_formed((arguments, missing), node, tool.input_schema)
@@ -473,7 +475,7 @@ class _Run:
 
     async def arguments(self, tool: Tool, label: str, more: Sequence[dict[str, str]]) -> Generation:
         refs = bool(self.earlier)
-        if self.backend.prefills:
+        if self.prefills:
             start = f'{{"name": {prompt.dumps(label)}, "arguments":'
             grammar = ""
             if self.decoding != "free":

@@ -58,6 +58,17 @@ async def test_against_a_real_llama_cpp_server(llama: str) -> None:
     given = await backend.generate(ASK, schema=choice_schema(["get_weather", "none"]), max_tokens=64, top=20)
     assert parse_answer(given.text)["name"] in ("get_weather", "none")
     assert given.tokens and len(given.tokens[0].top) > 1 and given.prompt_tokens > 0
+    pieces = make_backend(settings, streams=True)
+    assert isinstance(pieces, OpenAIBackend)
+    asked = {"prefix": '{"name": "', "grammar": 'root ::= "get_weather" | "none"', "max_tokens": 16, "top": 5}
+    whole, streamed = await backend.generate(ASK, **asked), await pieces.generate(ASK, **asked)
+    assert streamed.text == whole.text in ("get_weather", "none")
+    # llama.cpp leaves the token that ends an answer out of the pieces.
+    assert streamed.tokens and [t.text for t in whole.tokens][: len(streamed.tokens)] == [
+        t.text for t in streamed.tokens
+    ]
+    assert whole.first_token_seconds is None and streamed.first_token_seconds and streamed.prompt_tokens > 0
+    await pieces.close()
     with pytest.raises(ContextOverflow):
         await backend.generate([{"role": "user", "content": "word " * 5000}])
     await caller.close()
@@ -148,6 +159,57 @@ async def test_fields_that_an_endpoint_refuses_are_left_out_from_then_on(serve: 
         assert parse_answer(given.text) == {"name": "a"} and given.tokens == ()
     refusals = sum(1 for b in endpoint.asked if {"max_tokens", "temperature", "logprobs"} & set(b))
     assert refusals == 3
+    await backend.close()
+
+
+def pieces(*texts: str, end: str = "stop", tail: str = "data: [DONE]\n\n") -> Reply:
+    """A completion as endpoints stream it."""
+    rows: list[dict[str, Any]] = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
+    rows += [
+        {"choices": [{"delta": {"content": t}, "logprobs": {"content": [{"token": t, "logprob": -0.5}]}}]}
+        for t in texts
+    ]
+    rows += [{"choices": [{"delta": {}, "finish_reason": end}]}] if end else []
+    rows += [{"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": len(texts)}}]
+    data = "".join(f": ping\n\ndata: {json.dumps(row)}\n\n" for row in rows) + tail
+    return 200, data.encode(), {"Content-Type": "text/event-stream; charset=utf-8"}
+
+
+async def test_asked_in_pieces_an_answer_is_whole_and_its_first_token_timed(serve: Callable[..., Endpoint]) -> None:
+    whole = said('{"toolscout_probe": "q7"}', prompt_tokens=9, completion_tokens=2)
+    endpoint = serve(lambda body: pieces('{"toolscout_probe"', ': "q7"}') if body.get("stream") else whole)
+    given = {}
+    for streams in (False, True):
+        backend = OpenAIBackend(endpoint.url, model="m", streams=streams)
+        given[streams] = await backend.generate([{"role": "user", "content": "x"}], top=1)
+        await backend.close()
+    assert given[True].text == given[False].text == '{"toolscout_probe": "q7"}'
+    assert [(t.text, t.logprob) for t in given[True].tokens] == [('{"toolscout_probe"', -0.5), (': "q7"}', -0.5)]
+    assert given[True].prompt_tokens == 9 and given[True].completion_tokens == 2 and given[True].complete
+    assert given[False].first_token_seconds is None
+    assert 0 < (given[True].first_token_seconds or 0) < 60
+
+
+async def test_pieces_that_end_before_the_answer_does_are_no_answer(
+    serve: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolscout.server.backends.openai.random.random", lambda: -0.5)
+    for broken in (pieces("{", end="", tail=""), pieces(tail="data: {\n\n"), pieces(tail='data: {"error": {}}\n\n')):
+        endpoint = serve(lambda body, broken=broken: broken)
+        backend = OpenAIBackend(endpoint.url, model="m", streams=True)
+        with pytest.raises(ModelError, match="broke off"):
+            await backend.generate([{"role": "user", "content": "x"}])
+        await backend.close()
+
+
+async def test_an_endpoint_that_refuses_pieces_answers_whole(serve: Callable[..., Endpoint]) -> None:
+    endpoint = serve(lambda body: refused("Unknown field: stream_options") if "stream" in body else said("fine"))
+    backend = OpenAIBackend(endpoint.url, model="m", streams=True)
+    given = await backend.generate([{"role": "user", "content": "x"}])
+    assert (given.text, given.first_token_seconds) == ("fine", None)
+    asked = len(endpoint.asked)
+    await backend.generate([{"role": "user", "content": "x"}])
+    assert len(endpoint.asked) == asked + 1, "asked for pieces once only"
     await backend.close()
 
 

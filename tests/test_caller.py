@@ -344,6 +344,16 @@ async def test_decodings_differ_in_what_is_asked_and_checked() -> None:
     assert calls["repair"].arguments == {"issue_id": "ABC-12"} and calls["repair"].ready
 
 
+async def test_by_json_schema_a_model_in_process_is_asked_as_an_endpoint_and_checked() -> None:
+    whole = '{"name": "read_issue", "arguments": {"issue_id": "ABC-12", "verbose": "yes"}}'
+    model = Scripted(whole, prefills=True)
+    model.chooses = False
+    answer = await Caller(Settings(), backend=model, decoding="schema").suggest("Read ABC-12", [Candidate(ISSUE, 1.0)])
+    assert [(a["prefix"], a["grammar"]) for a in model.asked] == [("", "")]
+    assert "issue_id" in model.asked[0]["schema"]["properties"]["arguments"]["properties"]
+    assert answer.calls[0].arguments == {"issue_id": "ABC-12"} and answer.calls[0].ready
+
+
 # -- plans
 
 

@@ -100,7 +100,7 @@ def test_cost_is_told_to_the_first_token_and_of_the_cache() -> None:
 def test_what_is_compared() -> None:
     sizes = variants_of("candidates", candidates=10, sizes=[1, 20])
     assert [(v.name, v.candidates, v.decoding) for v in sizes] == [("1", 1, "repair"), ("20", 20, "repair")]
-    assert [v.decoding for v in variants_of("decoding", candidates=10)] == ["free", "constrained", "repair"]
+    assert [v.decoding for v in variants_of("decoding", candidates=10)] == ["free", "constrained", "schema", "repair"]
     shown = Exemplars([exemplar(1, "Boil", "kettle/boil_water")], Letters())
     assert [v.exemplars for v in variants_of("exemplars", candidates=10, exemplars=shown)] == [None, shown]
     with pytest.raises(BadInput, match="needs exemplars"):

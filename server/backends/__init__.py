@@ -14,9 +14,10 @@ from toolscout.settings import Settings
 __all__ = ["Backend", "ContextOverflow", "Generation", "Messages", "Token", "make_backend"]
 
 
-def make_backend(settings: Settings) -> Backend | None:
+def make_backend(settings: Settings, *, streams: bool = False) -> Backend | None:
     """The configured model, not loaded yet: the endpoint of ``model_url`` before a local file. None if there is none.
 
+    :param streams: let an endpoint answer in pieces, so that the time of the first token is known.
     :raises NotFound: ``settings.model`` names a model that is not installed.
     """
     if settings.model_url:
@@ -29,6 +30,7 @@ def make_backend(settings: Settings) -> Backend | None:
             timeout=settings.model_timeout,
             tuning=setting_tuning(settings.model_prompt),
             chooses=settings.model_chooses,
+            streams=streams,
         )
     from toolscout.server.models import KNOWN, ModelStore
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from toolscout.errors import ModelError
 from toolscout.prompt import Style
 from toolscout.records import JsonObject
 from toolscout.server.backends.base import ContextOverflow, Generation, Messages, Token
+from toolscout.server.backends.streamed import ASKED, FIRST, collected
 from toolscout.server.backends.tuning import Tuning, bare_name, tuning_of_name
 from toolscout.server.constrain import parse_answer
 
@@ -83,6 +85,7 @@ class OpenAIBackend:
 
     :param tuning: how it wants to be asked; by default what its name says (:mod:`toolscout.server.backends.tuning`).
     :param chooses: see :class:`~toolscout.server.backends.base.Backend`; by default what the tuning says, else true.
+    :param streams: ask for answers in pieces, to know when the first token came; where refused, whole.
     """
 
     prefills = False
@@ -101,6 +104,7 @@ class OpenAIBackend:
         timeout: float = 60.0,
         tuning: Tuning | None = None,
         chooses: bool | None = None,
+        streams: bool = False,
     ) -> None:
         self.url = base_url(url)
         self.model = ""
@@ -112,6 +116,7 @@ class OpenAIBackend:
         self.mode = ""
         self._owner = ""
         self._key = key
+        self._streams = streams
         self._logprobs = True
         self._token_field = "max_tokens"
         self._temperature = True
@@ -215,12 +220,14 @@ class OpenAIBackend:
     async def _chat(self, messages: Messages, form: JsonObject, max_tokens: int, top: int) -> Generation:
         # An endpoint may refuse a field (newer OpenAI models: max_tokens, temperature; many: logprobs). Each is
         # left out once it has been named in a refusal, and stays out.
-        for _ in range(4):
+        for _ in range(5):
             body: JsonObject = {"model": self.model, "messages": list(messages), self._token_field: max_tokens, **form}
             if self._temperature:
                 body["temperature"] = 0
             if top and self._logprobs:
                 body |= {"logprobs": True, "top_logprobs": min(top, 20)}
+            if self._streams:
+                body |= ASKED
             try:
                 return self._read(await self._request("POST", "/chat/completions", body))
             except _Refused as refusal:
@@ -231,6 +238,8 @@ class OpenAIBackend:
                     self._logprobs = False
                 elif "temperature" in said and self._temperature:
                     self._temperature = False
+                elif "stream" in said and self._streams:
+                    self._streams = False
                 else:
                     raise
         raise ModelError(f"{self.url} refuses every form of the request.", "Is it an OpenAI-compatible endpoint?")
@@ -251,6 +260,7 @@ class OpenAIBackend:
             prompt_tokens=usage.get("prompt_tokens") or 0,
             cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
             completion_tokens=usage.get("completion_tokens") or 0,
+            first_token_seconds=answer.get(FIRST),
         )
 
     async def _request(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
@@ -265,7 +275,15 @@ class OpenAIBackend:
             if attempt:
                 await asyncio.sleep(0.3 * 2**attempt * (0.5 + random.random()))
             try:
-                response = await self._client.request(method, self.url + path, json=body)
+                sent = time.perf_counter()
+                async with self._client.stream(method, self.url + path, json=body) as response:
+                    if response.is_success and response.headers.get("content-type", "").startswith("text/event-stream"):
+                        answer = await collected(response, sent)
+                        if answer is not None:
+                            return answer
+                        failure = ModelError(f"The model endpoint {self.url} broke off its answer.")
+                        continue
+                    await response.aread()
             except httpx.ConnectError as error:
                 failure = _Unreachable(
                     f"Nothing answers at {self.url}: {error}.", "Start the model server, or check TOOLSCOUT_MODEL_URL."
