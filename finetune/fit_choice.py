@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--tools", type=Path, nargs="+", required=True)
     parser.add_argument("--servers", type=Path, nargs="*", default=[])
     parser.add_argument("--check", type=Path, nargs="*", default=[], help="requests that are only reported on")
-    parser.add_argument("--false-refusals", type=float, default=0.04)
+    parser.add_argument("--false-refusals", type=float, default=0.02)
     args = parser.parse_args(argv)
     pool = read_pool(args.tools, args.servers)
     path = args.encoder / fusion.PARAMS_FILE

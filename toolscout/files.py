@@ -55,6 +55,31 @@ def write_json(path: Path, value: object, *, mode: int | None = None) -> None:
     replace_file(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode)
 
 
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """An empty folder to write into, which becomes ``path`` at the end: whole, or after a failure not at all.
+
+    Another process that made ``path`` meanwhile was first: its folder stays, this one goes.
+
+    Raises:
+        StorageError: ``path`` cannot be made, or something else is there.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as around:
+            made = Path(around) / path.name
+            made.mkdir()
+            yield made
+            names = {entry.name for entry in made.iterdir()}
+            try:
+                made.rename(path)  # an empty folder gives way
+            except OSError:
+                if not path.is_dir() or not names <= {entry.name for entry in path.iterdir()}:
+                    raise
+    except OSError as error:
+        raise StorageError(f"The folder {path} cannot be made: {error.strerror or error}.", "Is it in use?") from None
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

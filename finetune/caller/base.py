@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, ModelError, NotFound
+from toolscout.files import whole_folder
 from toolscout.finetune.caller.attention import register
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -27,7 +28,7 @@ def prepare_base(gguf: Path, out: Path) -> Path:
 
     An adapter trained on these very weights fits the quantised file that it will be served with.
     """
-    if (out / "config.json").is_file() and (out / "tokenizer.json").is_file():
+    if (out / "config.json").is_file() and (out / "tokenizer.json").is_file() and any(out.glob("*.safetensors")):
         return out
     require_training("gguf")
     if not gguf.is_file():
@@ -53,8 +54,9 @@ def prepare_base(gguf: Path, out: Path) -> Path:
     model.is_quantized = False
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    tokenizer.save_pretrained(str(out))
-    model.save_pretrained(str(out))
+    with whole_folder(out) as folder:  # of several processes that make it at once the first one's stays
+        tokenizer.save_pretrained(str(folder))
+        model.save_pretrained(str(folder))
     return out
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from toolscout.errors import BadInput, NotFound
-from toolscout.files import write_json
+from toolscout.files import whole_folder, write_json
 from toolscout.finetune.caller.base import WEIGHTS_FILE, require_training
 from toolscout.finetune.caller.export import ARCHITECTURES, PREFIX, PROMPT, Floats
 
@@ -67,17 +67,17 @@ def adapter_folder(gguf_adapter: Path, base: Path, out: Path) -> Path:
     rank = next(len(values) for key, values in found.items() if key.endswith(".lora_A.weight"))
     targets = sorted({key.removesuffix(".lora_A.weight").rpartition(".")[2] for key in found if ".lora_A." in key})
     asked = json.loads(gguf_adapter.with_suffix(".json").read_text("utf-8"))
-    out.mkdir(parents=True, exist_ok=True)
-    LoraConfig(
-        r=rank,
-        lora_alpha=alpha.contents(),
-        lora_dropout=0.0,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-        base_model_name_or_path=base.name,
-    ).save_pretrained(str(out))
-    write_json(out / PROMPT, {"style": asked["style"], "budget": asked["budget"]})
-    save_file(found, out / WEIGHTS_FILE)
+    with whole_folder(out) as folder:
+        LoraConfig(
+            r=rank,
+            lora_alpha=alpha.contents(),
+            lora_dropout=0.0,
+            target_modules=targets,
+            task_type="CAUSAL_LM",
+            base_model_name_or_path=base.name,
+        ).save_pretrained(str(folder))
+        write_json(folder / PROMPT, {"style": asked["style"], "budget": asked["budget"]})
+        save_file(found, folder / WEIGHTS_FILE)
     return out
 
 

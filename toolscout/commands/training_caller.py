@@ -211,6 +211,7 @@ def caller(
     from toolscout.finetune.caller.rl_options import rl_preset
     from toolscout.finetune.caller.take_back import adapter_folder
     from toolscout.finetune.caller.train import CallerRunning, train_caller
+    from toolscout.finetune.running import speaks
 
     shared = {
         "rate": rate, "schedule": schedule, "warmup": warmup, "batch": batch, "share": share,
@@ -256,6 +257,8 @@ def caller(
         else:
             tuned = settings(preset, **shared, **tuning)
             result = train_caller(rows, base, out, tuned, running, adapter=adapter, say=note, tick=tick)
+    if not speaks():
+        return
     if as_json:
         emit(result)
     elif result["finished"]:
