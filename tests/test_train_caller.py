@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 from test_call_rows import CALLS, STRANGERS, TOOLS
 from tiny_llama import CHATML, END, SPECIAL, save_tiny_llama
+from typer.testing import CliRunner
 
+from toolscout.cli import app
 from toolscout.errors import BadInput, NotFound
 from toolscout.finetune.caller.attention import register
 from toolscout.finetune.caller.base import WEIGHTS_FILE, load_base, prepare_base
@@ -287,6 +289,23 @@ def test_a_shipped_adapter_can_be_taken_back(run: Path, base: Path, rows: list[C
     assert before.keys() == after.keys()
     assert all(np.allclose(before[k], after[k], atol=1e-3) for k in before)
     assert (back / "prompt.json").read_text() == (run / "adapter" / "prompt.json").read_text()
+
+
+def test_a_gguf_adapter_and_its_base_are_exported_for_vllm(
+    run: Path, base: Path, base_gguf: Path, rows: list[CallRow], tmp_path: Path
+) -> None:
+    shipped = write_gguf_adapter(run / "adapter", base, tmp_path / "caller.gguf", served_as(run / "adapter"))
+    out = tmp_path / "adapter"
+    given = ["--adapter", str(shipped), "--base", str(base_gguf), "--folder", str(out)]
+    ran = CliRunner().invoke(app, ["train", "caller-export", *given], catch_exceptions=False)
+    assert ran.exit_code == 0 and ran.stdout.split() == [str(tmp_path / "adapter-base"), str(out)]
+    assert greedy(tmp_path / "adapter-base", out, rows[0], 8) == greedy(base, run / "adapter", rows[0], 8)
+    with pytest.raises(BadInput, match="a folder already"):
+        CliRunner().invoke(
+            app,
+            ["train", "caller-export", "--adapter", str(out), "--base", str(base), "--folder", str(tmp_path / "x")],
+            catch_exceptions=False,
+        )
 
 
 def test_what_is_no_adapter_is_not_taken_back(base: Path, base_gguf: Path, tmp_path: Path) -> None:

@@ -296,8 +296,16 @@ def _styles(text: str) -> dict[Style, float]:
 
 @app.command("caller-export")
 def caller_export(
-    adapter: Annotated[Path, typer.Option(help="Adapter folder of a training run.")],
-    base: Annotated[Path, typer.Option(help="Checkpoint folder of the base (for a GGUF base: RUN-base).")],
+    adapter: Annotated[
+        Path,
+        typer.Option(help="Adapter folder of a run, a .gguf adapter, or the name of one that comes with Toolscout."),
+    ],
+    base: Annotated[
+        Path, typer.Option(help="Checkpoint folder of the base (RUN-base); a .gguf becomes one beside what is written.")
+    ],
+    folder: Annotated[
+        Path | None, typer.Option(help="Write a .gguf adapter for vLLM (PEFT) to this folder.", show_default=False)
+    ] = None,
     base_name: Annotated[
         str, typer.Option(help="The base's name for `toolscout model pull`: goes beside the adapter.")
     ] = "",
@@ -321,9 +329,23 @@ def caller_export(
 ) -> None:
     """Turn a trained adapter into what serving loads. vLLM takes the adapter folder as it is (--enable-lora)."""
     from toolscout.finetune.caller import export
+    from toolscout.finetune.caller.base import prepare_base
+    from toolscout.finetune.caller.take_back import adapter_folder
+    from toolscout.server.adapters import packaged_adapters
 
-    if gguf_adapter is None and gguf is None and merged is None:
-        raise BadInput("There is nothing to write.", "Give --gguf-adapter, --gguf or --merged.")
+    written = next((path for path in (folder, merged, gguf, gguf_adapter) if path is not None), None)
+    if written is None:
+        raise BadInput("There is nothing to write.", "Give --folder, --gguf-adapter, --gguf or --merged.")
+    if base.suffix == ".gguf":
+        base = prepare_base(base, written.with_name(written.name + "-base"))
+        say(f"{base}")
+    if known := packaged_adapters().get(str(adapter)):
+        adapter = known.path
+    if adapter.suffix == ".gguf":
+        adapter = adapter_folder(adapter, base, folder or written.with_name(written.name + "-adapter"))
+        say(f"{adapter}")
+    elif folder is not None:
+        raise BadInput(f"{adapter} is a folder already.", "--folder is for a .gguf adapter.")
     if gguf_adapter is not None:
         served = export.served_as(adapter, base=base_name, base_gguf=base_gguf, title=title, rank=preference)
         say(f"{export.write_gguf_adapter(adapter, base, gguf_adapter, served)}")
