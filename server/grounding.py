@@ -39,6 +39,10 @@ _DATE = re.compile(r"(\d{4})-\d\d-(\d\d)|((?:19|20)\d\d)\d\d(\d\d)(?:\d{6})?$")
 _DAY_FIRST = re.compile(r"(\d\d)(\d\d)((?:19|20)\d\d)")
 # Of seconds, minutes and hours, days, metres, bytes, per cent.
 _FACTORS = (10, 12, 24, 60, 100, 1000, 1024, 1440, 3600, 60_000, 86_400, 3_600_000, 1024 * 1024)
+_MEASURED = 1e15
+"""Larger numbers are in no unit."""
+_PRINTED = 14_000
+"""Bits of an integer that Python prints."""
 _TYPE = re.compile(r"(?:string|integer|number|boolean|array|object|any)(?:\[\])?(?:\s*\(.*\))?\s*:")
 _REFERENCE = re.compile(r"\$[1-9]\d?(?:\.|\[|$)")
 _NUMBERS = """zero none | one a an single once | two couple twice pair both | three thrice | four | five | six
@@ -91,6 +95,8 @@ class Grounds:
 
     def derives(self, value: float) -> bool:
         """True if a stated number gives the value in another unit (1.5 km in metres), or without its sign."""
+        if abs(value) > _MEASURED:
+            return False
         turned = {abs(value)} | {v for f in _FACTORS for v in (value / f, value * f)}
         return any(_digits(v) in self.numbers for v in turned)
 
@@ -247,4 +253,6 @@ def _squeeze(text: str) -> str:
 
 
 def _digits(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(value)
+    if isinstance(value, int):
+        return str(int(value)) if value.bit_length() < _PRINTED else hex(value)
+    return str(int(value)) if value.is_integer() else repr(value)

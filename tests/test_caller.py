@@ -354,6 +354,15 @@ async def test_by_json_schema_a_model_in_process_is_asked_as_an_endpoint_and_che
     assert answer.calls[0].arguments == {"issue_id": "ABC-12"} and answer.calls[0].ready
 
 
+@pytest.mark.parametrize(
+    "value", [float("inf"), 1e308, pytest.param(10**400, id="400 digits"), pytest.param(-(10**5000), id="5000 digits")]
+)
+def test_numbers_beyond_all_measure_are_in_no_request(value: float) -> None:
+    grounds = Grounds("Set it to 5", "")
+    assert not grounds.states(value) and not grounds.derives(value)
+    assert grounds.states(5) and grounds.states(5.0)
+
+
 # -- plans
 
 

@@ -323,6 +323,14 @@ def test_nearest(name: str, expected: str | None) -> None:
     assert nearest(name, ["limit", "file_name", "offset"]) == expected
 
 
+def test_nearest_among_texts_that_are_no_names_is_the_same_but_for_case() -> None:
+    assert nearest("x" * 50_000, ["y" * 49_000, "x" * 49_999]) is None
+    assert nearest("A" * 70, ["b", "a" * 70]) == "a" * 70
+    many = [f"field_{i:04}_of_the_record_that_is_asked_for" for i in range(20_000)]
+    assert nearest("FIELD_19000_of_the_record", many) is None
+    assert nearest("Field-0002-of-the-record-that-is-asked-for", many) == many[2]
+
+
 def test_formats_are_kept_to_where_the_draft_enforces_them() -> None:
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",

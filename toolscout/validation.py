@@ -28,6 +28,8 @@ _MAX_PROBLEMS = 8
 _VALUE_SHOWN = 80
 _SCHEMA_SHOWN = 3500
 _DEEPEST = 64
+_LONG_NAME = 64
+_MANY_NAMES = 300
 
 _TOOL_KEYS = ("tool_id", "tool", "name", "tool_name", "toolName", "function", "function_name")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "kwargs", "tool_input", "toolArguments")
@@ -181,11 +183,18 @@ def bounded_schema(schema: JsonObject, paths: Iterable[str] = (), limit: int = _
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that a misspelt one means: the same but for case and separators, or a few edits away; else None."""
+    """The name that a misspelt one means: the same but for case and separators, or a few edits away; else None.
+
+    Edits are counted in texts that are names by their length, of at most some hundreds: counting takes time.
+    """
     wanted = _folded(name)
     best: tuple[int, str] | None = None
-    for candidate in names:
+    for number, candidate in enumerate(names):
         folded = _folded(candidate)
+        if number >= _MANY_NAMES or max(len(wanted), len(folded)) > _LONG_NAME:
+            if wanted == folded:
+                return candidate
+            continue
         allowed = max(1, max(len(wanted), len(folded)) // 3)
         if wanted and folded and (wanted in folded or folded in wanted) and min(len(wanted), len(folded)) >= 3:
             distance = min(allowed, abs(len(wanted) - len(folded)))
