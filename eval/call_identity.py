@@ -10,9 +10,12 @@ from toolscout.settings import Settings
 
 
 def identity(settings: Settings) -> JsonObject:
-    """The SHA-256 of the local model's file, and of an adapter's base, and the encoder that chooses. Of an endpoint its
-    name and address: what stands behind it cannot be seen."""
+    """The SHA-256 of the local model's file, and of an adapter's base, and the encoder that chooses and how. Of an
+    endpoint its name and address: what stands behind it cannot be seen.
+    """
     from toolscout.index.asset import DEFAULT_ENCODER
+    from toolscout.index.encoder import make_encoder
+    from toolscout.index.fusion import params_for
     from toolscout.server.backends import tuning
     from toolscout.server.models import ModelStore
 
@@ -20,6 +23,7 @@ def identity(settings: Settings) -> JsonObject:
         "model": settings.model,
         "model_url": settings.model_url,
         "encoder": DEFAULT_ENCODER if settings.encoder == "default" else settings.encoder,
+        "choice": params_for(make_encoder(settings)).choice,
         "chooses": settings.model_chooses,
     }
     if settings.model_url:

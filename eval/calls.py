@@ -149,6 +149,8 @@ def measure_calls(
     then right. ``clock`` measures the seconds. Raises BadInput for files that do not fit together or a ``work`` file of
     another run, ModelError when the model fails.
     """
+    from toolscout.server.caller import Caller
+
     settings = settings or Settings()
     pool = Pool(read_tools(tools))
     rows, warnings = answerable_rows(read_calls(calls, limit, seed), pool)
@@ -158,8 +160,9 @@ def measure_calls(
     if without_gold:
         hard = without_gold == "siblings"
         rows = [pool.without_gold(row, candidates, seed, siblings=hard) for row in rows if row.gold]
+    ours = caller is None or isinstance(caller, Caller)
     header = {
-        **(identity(settings) if caller is None else {"model": settings.model, "model_url": settings.model_url}),
+        **(identity(settings) if ours else {"model": settings.model, "model_url": settings.model_url}),
         "candidates": candidates, "seed": seed, "tools": sha256_hex("\n".join(sorted(pool.tools))),
     }  # fmt: skip
     header |= {"without_gold": without_gold} if without_gold else {}

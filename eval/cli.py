@@ -180,7 +180,7 @@ def calls(
         str,
         typer.Option(
             help="free: as the model writes; constrained: by a grammar; repair: and checked, wrong values asked again; "
-            "schema: the same by JSON Schema, as endpoints without grammars are asked."
+            "schema: by JSON Schema and checked, as endpoints without grammars are asked."
         ),
     ] = "repair",
     exemplars: Annotated[

@@ -323,6 +323,7 @@ class _Run:
         self.completion_tokens = 0
         self.cached_tokens = 0
         self.first_token_seconds: float | None = None
+        self.timed = False
         self.started = time.perf_counter()
 
     def show(self, calls: Sequence[Call], *, foreign: bool) -> None:
@@ -650,8 +651,9 @@ class _Run:
                         max_tokens=max_tokens,
                         top=top or 1,
                     )
-                if not self.prompt_tokens and given.first_token_seconds is not None:
+                if not self.timed and given.first_token_seconds is not None:
                     self.first_token_seconds = before + given.first_token_seconds
+                self.timed = True
                 self.prompt_tokens += given.prompt_tokens
                 self.cached_tokens += given.cached_tokens
                 self.completion_tokens += given.completion_tokens

@@ -194,12 +194,32 @@ async def test_pieces_that_end_before_the_answer_does_are_no_answer(
     serve: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolscout.server.backends.openai.random.random", lambda: -0.5)
-    for broken in (pieces("{", end="", tail=""), pieces(tail="data: {\n\n"), pieces(tail='data: {"error": {}}\n\n')):
+    odd = 'data: {"choices": ["x"]}\n\n'
+    for broken in (
+        pieces("{", end="", tail=""),
+        pieces(tail="data: {\n\n"),
+        pieces(tail=odd),
+        pieces(tail="data: 1\n\n"),
+    ):
         endpoint = serve(lambda body, broken=broken: broken)
         backend = OpenAIBackend(endpoint.url, model="m", streams=True)
         with pytest.raises(ModelError, match="broke off"):
             await backend.generate([{"role": "user", "content": "x"}])
         await backend.close()
+
+
+async def test_an_error_in_the_midst_of_pieces_is_said(serve: Callable[..., Endpoint]) -> None:
+    long = 'data: {"error": {"message": "the context of 2048 is exceeded"}}\n\n'
+    for tail, kind in ((long, ContextOverflow), ('data: {"error": {"message": "out of paper"}}\n\n', ModelError)):
+        endpoint = serve(lambda body, tail=tail: pieces("{", end="", tail=tail))
+        backend = OpenAIBackend(endpoint.url, model="m", streams=True)
+        with pytest.raises(kind, match="exceeded" if kind is ContextOverflow else "out of paper"):
+            await backend.generate([{"role": "user", "content": "x"}])
+        await backend.close()
+    fine = pieces("fi", "ne", tail='data: {"error": null}\n\n')
+    backend = OpenAIBackend(serve(lambda body: fine).url, model="m", streams=True)
+    assert (await backend.generate([{"role": "user", "content": "x"}])).text == "fine"
+    await backend.close()
 
 
 async def test_an_endpoint_that_refuses_pieces_answers_whole(serve: Callable[..., Endpoint]) -> None:

@@ -53,6 +53,12 @@ def test_signature(schema: object, line: str) -> None:
     assert compact_signature(schema) == line
 
 
+def test_odd_names_are_quoted_within_objects_too() -> None:
+    node = {"type": "object", "properties": {"a\nb": {"type": "integer"}, "c: d": {}, "\u2028": {}}}
+    line = compact_signature({"properties": {"x": node, "y\u2028": {}}})
+    assert line == r'x?: {"a\nb"?: int, "c: d"?: any, "\u2028"?: any}, "y\u2028"?: any'
+
+
 def test_recursive_reference_ends() -> None:
     node = props(value={"type": "string"}, next={"$ref": "#/$defs/Node"})
     schema = {"$ref": "#/$defs/Node", "$defs": {"Node": node}}

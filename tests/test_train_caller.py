@@ -300,6 +300,12 @@ def test_a_gguf_adapter_and_its_base_are_exported_for_vllm(
     ran = CliRunner().invoke(app, ["train", "caller-export", *given], catch_exceptions=False)
     assert ran.exit_code == 0 and ran.stdout.split() == [str(tmp_path / "adapter-base"), str(out)]
     assert greedy(tmp_path / "adapter-base", out, rows[0], 8) == greedy(base, run / "adapter", rows[0], 8)
+    other = tmp_path / "other.gguf"
+    other.write_bytes(shipped.read_bytes() + bytes(32))
+    with pytest.raises(BadInput, match="made of another file"):
+        adapter_folder(other, base, out)
+    with pytest.raises(BadInput, match="made of another file"):
+        prepare_base(other, tmp_path / "adapter-base")
     with pytest.raises(BadInput, match="a folder already"):
         CliRunner().invoke(
             app,

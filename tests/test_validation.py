@@ -329,6 +329,16 @@ def test_nearest_among_texts_that_are_no_names_is_the_same_but_for_case() -> Non
     many = [f"field_{i:04}_of_the_record_that_is_asked_for" for i in range(20_000)]
     assert nearest("FIELD_19000_of_the_record", many) is None
     assert nearest("Field-0002-of-the-record-that-is-asked-for", many) == many[2]
+    assert nearest("CITY_NAME", ["cityName", *many, "city-name"]) == "cityName"
+
+
+def test_many_unknown_names_beside_many_known_ones_are_told_of_in_time() -> None:
+    known = {f"property_{i:03}_of_the_thing_that_this_tool_is_asked_to_make": {"type": "string"} for i in range(300)}
+    schema = {"type": "object", "properties": known, "additionalProperties": False}
+    problems = validate(
+        {f"properly_{i:03}_of_the_ting_that_this_tool_is_told_to_make": "" for i in range(3000)}, schema
+    )
+    assert len(problems) == 8 and all("Did you mean" in p.hint for p in problems)
 
 
 def test_formats_are_kept_to_where_the_draft_enforces_them() -> None:

@@ -41,11 +41,14 @@ def first_choice(answer: JsonObject) -> tuple[str, JsonObject] | None:
 
 def error_text(response: httpx.Response) -> str:
     """What an error answer says, in at most 300 characters."""
-    said: Any = response.text
     try:
-        value = response.json()
-        said = value.get("error", value.get("detail", value)) if isinstance(value, dict) else value
-        said = said.get("message", said) if isinstance(said, dict) else said
+        return said_of(response.json())
     except ValueError:
-        pass
+        return said_of(response.text)
+
+
+def said_of(value: Any) -> str:
+    """What an error says, from its JSON or text, in at most 300 characters."""
+    said = value.get("error", value.get("detail", value)) if isinstance(value, dict) else value
+    said = said.get("message", said) if isinstance(said, dict) else said
     return " ".join(str(said).split())[:300].rstrip(".") or "no message"

@@ -77,7 +77,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
                 if not path.is_dir() or not names <= {entry.name for entry in path.iterdir()}:
                     raise
     except OSError as error:
-        raise StorageError(f"The folder {path} cannot be made: {error.strerror or error}.", "Is it in use?") from None
+        raise StorageError(
+            f"The folder {path} cannot be made: {error.strerror or error}.", "Delete what is there."
+        ) from None
 
 
 def _umask() -> int:

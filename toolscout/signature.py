@@ -125,7 +125,7 @@ def _members(resolved: Mapping[str, Any], root: Mapping[str, Any]) -> list[Param
 
 
 def _parameter(parameter: Parameter, root: Mapping[str, Any]) -> str:
-    name = parameter.name if _PLAIN_NAME.fullmatch(parameter.name) else json.dumps(parameter.name, ensure_ascii=False)
+    name = _name(parameter.name)
     type_text = _type(parameter.schema, root, 0, ())
     default = parameter.schema.get("default")
     if parameter.required:
@@ -134,6 +134,10 @@ def _parameter(parameter: Parameter, root: Mapping[str, Any]) -> str:
         return f"{name}?: {type_text}"
     value = _literal(default)
     return f"{name}: {type_text} = {value}" if len(value) <= _MAX_DEFAULT else f"{name}?: {type_text}"
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=not name.isprintable())
 
 
 def _literal(value: object) -> str:
@@ -199,7 +203,7 @@ def _object(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, seen
     raw = schema.get("properties")
     raw = raw if isinstance(raw, Mapping) else {}
     parts = [
-        f"{m.name}{'' if m.required else '?'}: {_type(raw.get(m.name, {}), root, depth + 1, seen)}"
+        f"{_name(m.name)}{'' if m.required else '?'}: {_type(raw.get(m.name, {}), root, depth + 1, seen)}"
         for m in members[:_MAX_MEMBERS]
     ]
     return "{" + ", ".join(parts) + (", ..." if len(members) > _MAX_MEMBERS else "") + "}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -188,18 +188,25 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     Edits are counted in texts that are names by their length, of at most some hundreds: counting takes time.
     """
     wanted = _folded(name)
+    bag = Counter(wanted)
     best: tuple[int, str] | None = None
     for number, candidate in enumerate(names):
         folded = _folded(candidate)
-        if number >= _MANY_NAMES or max(len(wanted), len(folded)) > _LONG_NAME:
-            if wanted == folded:
-                return candidate
+        most = max(len(wanted), len(folded))
+        if wanted == folded:
+            if best is None or best[0] > 0:
+                best = 0, candidate
             continue
-        allowed = max(1, max(len(wanted), len(folded)) // 3)
+        if number >= _MANY_NAMES or most > _LONG_NAME:
+            continue
+        allowed = max(1, most // 3)
         if wanted and folded and (wanted in folded or folded in wanted) and min(len(wanted), len(folded)) >= 3:
             distance = min(allowed, abs(len(wanted) - len(folded)))
         else:
-            distance = _distance(wanted, folded, allowed)
+            allowed = min(allowed, best[0] - 1) if best else allowed
+            other = Counter(folded)  # what the letters alone take is cheap to count, and never more than the edits
+            least = max((bag - other).total(), (other - bag).total())
+            distance = _distance(wanted, folded, allowed) if least <= allowed else allowed + 1
         if distance <= allowed and (best is None or distance < best[0]):
             best = distance, candidate
     return best[1] if best else None
@@ -351,7 +358,7 @@ def _explain_error(error: Any, arguments: JsonObject, schema: JsonObject) -> lis
         hint = f"You sent '{close}': rename it to '{name}'." if close else _required_hint(known.get(name))
         return [Problem(_path([*steps, name]), "required, but missing.", hint)]
     if kind in ("additionalProperties", "unevaluatedProperties"):
-        names = [n for n in error.kind.unexpected if isinstance(n, str)]
+        names = [n for n in error.kind.unexpected if isinstance(n, str)][:_MAX_PROBLEMS]
         known = _properties(_schema_at(schema, error.schema_path))
         free = [n for n in known if not isinstance(instance, dict) or n not in instance]
         return [

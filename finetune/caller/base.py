@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, ModelError, NotFound
-from toolscout.files import whole_folder
+from toolscout.files import whole_folder, write_json
 from toolscout.finetune.caller.attention import register
+from toolscout.index.asset import file_sha256
 
 WEIGHTS_FILE = "adapter_model.safetensors"
+SOURCE = "made_from.json"
 NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 
 
@@ -23,12 +26,31 @@ def require_training(*more: str) -> None:
         raise ModelError(f"Training needs {', '.join(missing)}.", "Install it with `pip install 'toolscout[train]'`.")
 
 
+def made_before(out: Path, gguf: Path, weights: str) -> bool:
+    """Whether ``out`` holds what was made of the file ``gguf``. Raises BadInput if it was made of another."""
+    if not any(out.glob(weights)):
+        return False
+    try:
+        known = json.loads((out / SOURCE).read_text("utf-8"))["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return True  # made before there was a note
+    if gguf.is_file() and known != file_sha256(gguf):
+        raise BadInput(f"{out} was made of another file than {gguf.name}.", "Delete it, or name another place.")
+    return True
+
+
+def note_source(folder: Path, gguf: Path) -> None:
+    """Keep for :func:`made_before` what ``folder`` was made of."""
+    write_json(folder / SOURCE, {"file": gguf.name, "sha256": file_sha256(gguf)})
+
+
 def prepare_base(gguf: Path, out: Path) -> Path:
     """A trainable checkpoint of a GGUF file's weights (dequantised) and tokenizer in ``out``; kept if it is there.
 
-    An adapter trained on these very weights fits the quantised file that it will be served with.
+    An adapter trained on these very weights fits the quantised file that it will be served with. Raises NotFound,
+    BadInput for a file that cannot be read so or an ``out`` of another file.
     """
-    if (out / "config.json").is_file() and (out / "tokenizer.json").is_file() and any(out.glob("*.safetensors")):
+    if made_before(out, gguf, "model*.safetensors"):
         return out
     require_training("gguf")
     if not gguf.is_file():
@@ -57,6 +79,7 @@ def prepare_base(gguf: Path, out: Path) -> Path:
     with whole_folder(out) as folder:  # of several processes that make it at once the first one's stays
         tokenizer.save_pretrained(str(folder))
         model.save_pretrained(str(folder))
+        note_source(folder, gguf)
     return out
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from toolscout.errors import BadInput, NotFound
 from toolscout.files import whole_folder, write_json
-from toolscout.finetune.caller.base import WEIGHTS_FILE, require_training
+from toolscout.finetune.caller.base import WEIGHTS_FILE, made_before, note_source, require_training
 from toolscout.finetune.caller.export import ARCHITECTURES, PREFIX, PROMPT, Floats
 
 
@@ -23,7 +23,7 @@ def adapter_folder(gguf_adapter: Path, base: Path, out: Path) -> Path:
     How it wants to be asked is read from the JSON beside the file. Raises NotFound, BadInput where the file is no
     adapter or does not fit the base.
     """
-    if (out / WEIGHTS_FILE).is_file():
+    if made_before(out, gguf_adapter, WEIGHTS_FILE):
         return out
     require_training("gguf", "safetensors")
     if not gguf_adapter.is_file():
@@ -78,6 +78,7 @@ def adapter_folder(gguf_adapter: Path, base: Path, out: Path) -> Path:
         ).save_pretrained(str(folder))
         write_json(folder / PROMPT, {"style": asked["style"], "budget": asked["budget"]})
         save_file(found, folder / WEIGHTS_FILE)
+        note_source(folder, gguf_adapter)
     return out
 
 

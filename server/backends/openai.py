@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from toolscout.chat_endpoint import base_url, error_text, first_choice, json_object
+from toolscout.chat_endpoint import base_url, error_text, first_choice, json_object, said_of
 from toolscout.errors import ModelError
 from toolscout.prompt import Style
 from toolscout.records import JsonObject
@@ -271,14 +271,16 @@ class OpenAIBackend:
             headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
             self._client = httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(self.timeout, connect=5.0))
         failure = ModelError(f"{self.url} does not answer.")
+        sent = time.perf_counter()
         for attempt in range(_RETRIES):
             if attempt:
                 await asyncio.sleep(0.3 * 2**attempt * (0.5 + random.random()))
             try:
-                sent = time.perf_counter()
                 async with self._client.stream(method, self.url + path, json=body) as response:
                     if response.is_success and response.headers.get("content-type", "").startswith("text/event-stream"):
                         answer = await collected(response, sent)
+                        if answer is not None and "error" in answer:
+                            raise self._refusal(said_of(answer))
                         if answer is not None:
                             return answer
                         failure = ModelError(f"The model endpoint {self.url} broke off its answer.")
@@ -307,6 +309,18 @@ class OpenAIBackend:
             return self._checked(response, path)
         raise failure
 
+    def _refusal(self, said: str) -> ModelError:
+        """What an endpoint that does not take a request means."""
+        lowered = said.lower()
+        if "context" in lowered and any(w in lowered for w in ("exceed", "length", "maximum", "too long")):
+            return ContextOverflow(f"The request is too long for {self.model or self.url}: {said}.", 0.6)
+        if "model" in lowered and any(w in lowered for w in ("not found", "not exist", "unknown model")):
+            return ModelError(
+                f"The model endpoint {self.url} does not know the model {self.model!r}: {said}.",
+                "Set TOOLSCOUT_MODEL.",
+            )
+        return _Refused(f"The model endpoint {self.url} refused the request: {said}.")
+
     def _checked(self, response: httpx.Response, path: str) -> JsonObject:
         code, said = response.status_code, error_text(response)
         if code in (401, 403):
@@ -319,15 +333,7 @@ class OpenAIBackend:
                 )
             raise ModelError(f"{self.url}{path} does not exist.", "Check that TOOLSCOUT_MODEL_URL ends in /v1.")
         if code in (400, 413, 422):
-            lowered = said.lower()
-            if "context" in lowered and any(w in lowered for w in ("exceed", "length", "maximum", "too long")):
-                raise ContextOverflow(f"The request is too long for {self.model or self.url}: {said}.", 0.6)
-            if "model" in lowered and any(w in lowered for w in ("not found", "not exist", "unknown model")):
-                raise ModelError(
-                    f"The model endpoint {self.url} does not know the model {self.model!r}: {said}.",
-                    "Set TOOLSCOUT_MODEL.",
-                )
-            raise _Refused(f"The model endpoint {self.url} refused the request: {said}.")
+            raise self._refusal(said)
         if code >= 300:
             raise ModelError(f"The model endpoint {self.url} answered {code}: {said}.")
         value = json_object(response)

@@ -18,7 +18,8 @@ FIRST = "first_token_seconds"
 
 async def collected(response: httpx.Response, sent: float) -> JsonObject | None:
     """The answer as it would have come in one piece, and under :data:`FIRST` the seconds from ``sent`` (by
-    ``time.perf_counter``) to the first piece with text. None for what is no stream of a completion that was finished.
+    ``time.perf_counter``) to the first piece with text. An error in the midst of it is returned as it is, under ``error``.
+    None for what is no stream of a completion that was finished.
 
     :raises httpx.HTTPError: the connection broke.
     """
@@ -34,16 +35,21 @@ async def collected(response: httpx.Response, sent: float) -> JsonObject | None:
             piece = json.loads(data)
         except ValueError:
             return None
-        if not isinstance(piece, dict) or "error" in piece:
+        if not isinstance(piece, dict):
             return None
-        usage = piece.get("usage") or usage
-        for choice in piece.get("choices") or ():
-            written = (choice.get("delta") or {}).get("content")
-            if written:
-                first = time.perf_counter() - sent if first is None else first
-                text.append(written)
-            probabilities += (choice.get("logprobs") or {}).get("content") or ()
-            reason = choice.get("finish_reason") or reason
+        if piece.get("error"):
+            return {"error": piece["error"]}
+        try:
+            usage = piece.get("usage") or usage
+            for choice in piece.get("choices") or ():
+                written = (choice.get("delta") or {}).get("content")
+                if written:
+                    first = time.perf_counter() - sent if first is None else first
+                    text.append(written)
+                probabilities += (choice.get("logprobs") or {}).get("content") or ()
+                reason = choice.get("finish_reason") or reason
+        except (AttributeError, TypeError):  # not the form of a completion
+            return None
     if reason is None:
         return None
     choice = {"message": {"content": "".join(text)}, "finish_reason": reason, "logprobs": {"content": probabilities}}

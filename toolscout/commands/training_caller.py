@@ -339,7 +339,7 @@ def caller_export(
     if base.suffix == ".gguf":
         base = prepare_base(base, written.with_name(written.name + "-base"))
         say(f"{base}")
-    if known := packaged_adapters().get(str(adapter)):
+    if not adapter.exists() and (known := packaged_adapters().get(str(adapter))):
         adapter = known.path
     if adapter.suffix == ".gguf":
         adapter = adapter_folder(adapter, base, folder or written.with_name(written.name + "-adapter"))
