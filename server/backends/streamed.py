@@ -18,8 +18,8 @@ FIRST = "first_token_seconds"
 
 async def collected(response: httpx.Response, sent: float) -> JsonObject | None:
     """The answer as it would have come in one piece, and under :data:`FIRST` the seconds from ``sent`` (by
-    ``time.perf_counter``) to the first piece with text. An error in the midst of it is returned as it is, under ``error``.
-    None for what is no stream of a completion that was finished.
+    ``time.perf_counter``) to the first piece with text. An error in the midst of it is returned as it is, under
+    ``error``. None for what is no stream of a completion that was finished.
 
     :raises httpx.HTTPError: the connection broke.
     """
