@@ -63,23 +63,31 @@ def put_server(connection: Connection, server: Server, *, merge: bool, guard: bo
     if differs:
         connection.execute(update(SERVER).where(SERVER.c.server_id == row["server_id"]).values(row))
     if guard and differs & {"name", "title", "description", "summary", "instructions"}:
-        _hold_tools_of(connection, Server.model_validate(row))
+        _examine_tools_of(connection, Server.model_validate(row))
     return bool(differs - {"checked_at"})
 
 
-def _hold_tools_of(connection: Connection, server: Server) -> None:
-    """Hold back the approved tools of a server whose own texts have become suspicious."""
+def _examine_tools_of(connection: Connection, server: Server) -> None:
+    """Scan a server's tools anew after its own texts have changed; if these are suspicious, approved ones wait."""
     from toolscout.index.guard.entry import Examination
 
-    mine = TOOL.c.server_id == server.server_id
-    names = connection.execute(select(TOOL.c.name).where(mine)).scalars()
-    found = well_formed(Examination.of_server(server, names))
-    if not held(found):
-        return
-    columns = (TOOL.c.tool_id, TOOL.c.findings)
-    for tool_id, old in connection.execute(select(*columns).where(mine, TOOL.c.review == str(Review.APPROVED))).all():
-        values = {"review": str(Review.PENDING), "findings": found + [one for one in old if one not in found]}
-        connection.execute(update(TOOL).where(TOOL.c.tool_id == tool_id).values(values))
+    rows = rows_of(connection.execute(select(TOOL).where(TOOL.c.server_id == server.server_id)))
+    tools = [Tool.model_validate(row) for row in rows]
+    examination = Examination(tools, {server.server_id: server})
+    suspicious = held(Examination.of_server(server, [tool.name for tool in tools]))
+    for row, tool in zip(rows, tools, strict=True):
+        found: list[dict[str, Any]] = well_formed(examination.findings(tool))
+        found += [one for one in row["findings"] if one not in found and not _of_server(one)]
+        values: dict[str, Any] = {"findings": found} if found != row["findings"] else {}
+        if suspicious and row["review"] == Review.APPROVED:
+            values["review"] = str(Review.PENDING)
+        if values:
+            connection.execute(update(TOOL).where(TOOL.c.tool_id == row["tool_id"]).values(values))
+
+
+def _of_server(finding: Mapping[str, Any]) -> bool:
+    """Whether a finding is about the server's own texts, and not about one of its tools."""
+    return str(finding.get("where", "")).startswith("server.")
 
 
 def add_missing(connection: Connection, servers: Iterable[Server]) -> int:
@@ -187,7 +195,8 @@ def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_ch
     if same and review == Review.APPROVED and row["title"] != old["title"] and held(row["findings"]):
         review = Review.PENDING  # the fingerprint does not know titles
     if review == Review.CHANGED and (acceptable or row["fingerprint"] == old["accepted"]):
-        review = Review.APPROVED
+        # Meanwhile the server may have come to say of itself what nobody has looked at.
+        review = Review.PENDING if held(f for f in findings if _of_server(f)) and not acceptable else Review.APPROVED
     accepted = row["fingerprint"] if review == Review.APPROVED else old["accepted"]
     seen = min(filter(None, (old["first_seen"], row["first_seen"])), default=moment)
     return row | {

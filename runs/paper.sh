@@ -69,15 +69,24 @@ if [ -e "$out/encoder/encoder/search.json" ]; then export TOOLSCOUT_ENCODER=$out
 # Section 4.1: LoRA of rank 16, rate 5e-5, one epoch, as the preset has it; then, ours, rewards that programs check.
 # A third of the prompts render schemas whole, and prompts fill the 8,192 tokens, as agents other than ours ask so.
 if wanted caller; then
-  STAGES="rows train rl export" ROWS="--styles compact=2,full=1 --budget 24000" LAUNCH=${LAUNCH:-accelerate launch --config_file $repo/runs/accelerate.yaml} NAME=qwen3-4b \
+  LAUNCH=${LAUNCH:-accelerate launch --config_file $repo/runs/accelerate.yaml}
+  STAGES="rows train rl export" ROWS="--styles compact=2,full=1 --budget 24000" LAUNCH=$LAUNCH NAME=qwen3-4b \
     "$repo/runs/train_caller.sh" qwen3-4b "$base" "$out/caller" "$out/split/train.jsonl ${EXTRA_CALLS:-}" "$test" "$tools ${EXTRA_TOOLS:-}" "$servers"
+  read -ra launch <<<"$LAUNCH"
+  rows=$out/caller/rows.jsonl.gz
+  all=$(gzip -dc "$rows" | wc -l)
+  for part in 10 30; do # Figure 6: percent of the rows
+    "${launch[@]}" -m toolscout train caller --preset qwen3-4b --base "$base" --rows "$rows" --limit $((all * part / 100)) \
+      --out "$out/caller/part$part"
+  done
 fi
 
 # Every table and figure, with the tuned model behind an address of its own. `toolscout eval --help` lists the rest.
 if wanted eval; then
   results=$out/results
   mkdir -p "$results"
-  run model serve "base=$base" --adapter "tuned=$out/caller/rl/adapter" --port 0 --yes --json > "$results/served.json" &
+  run model serve "base=$base" --adapter "tuned=$out/caller/rl/adapter" --adapter "whole=$out/caller/run/adapter" \
+    --adapter "part10=$out/caller/part10/adapter" --adapter "part30=$out/caller/part30/adapter" --port 0 --yes --json > "$results/served.json" &
   server=$!
   trap 'kill "$server" 2>/dev/null || true' EXIT
   until grep -q '^}' "$results/served.json"; do
@@ -106,6 +115,11 @@ if wanted eval; then
     # Section 4.4, Figure 8: the agent alone, with search, and with the first call written for it.
     run eval agent "${who[@]}" ${GAIA:+--gaia "$GAIA"} --json "$results/agent-$name.json" --report "$results/agent-$name"
   done
+  for name in part10 part30 whole; do
+    run eval calls --tools "$tools" --calls "$test" --model "$(named "$name")" --model-url "$address" --json "$results/calls-$name.json"
+  done
+  run eval scaling --runs "0=$results/calls-base-10.json" "0.1=$results/calls-part10.json" "0.3=$results/calls-part30.json" \
+    "1=$results/calls-whole.json" --json "$results/scaling.json" --plot "$results/scaling.png"
   kill "$server"
   wait "$server" || true
 fi
