@@ -215,6 +215,15 @@ class _Guards:
         self._connection, self._tools = connection, tools
         self._examination: Examination | None = None
 
+    def _names_there(self, ids: list[str]) -> dict[str, list[str]]:
+        """Names of the tools that the servers have already."""
+        names: dict[str, list[str]] = {}
+        for chunk in chunks(ids):
+            wanted = select(TOOL.c.server_id, TOOL.c.name).where(TOOL.c.server_id.in_(chunk))
+            for server_id, name in self._connection.execute(wanted):
+                names.setdefault(server_id, []).append(name)
+        return names
+
     def findings(self, tool_id: str, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """What the scanner finds of a tool, and what came with its record."""
         if self._examination is None:
@@ -225,7 +234,7 @@ class _Guards:
             for chunk in chunks(ids):
                 rows = rows_of(self._connection.execute(select(SERVER).where(SERVER.c.server_id.in_(chunk))))
                 servers |= {row["server_id"]: Server.model_validate(row) for row in rows}
-            self._examination = Examination(self._tools.values(), servers)
+            self._examination = Examination(self._tools.values(), servers, self._names_there(ids))
         found: list[dict[str, Any]] = well_formed(self._examination.findings(self._tools[tool_id]))
         return found + [one for one in given if one not in found]
 

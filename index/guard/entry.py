@@ -15,11 +15,14 @@ class Examination:
     Args:
         tools: the tools that enter together: what one of them may say of another depends on whose they are.
         servers: their servers as far as they are known, by id.
+        there: names of tools that the servers have beside them, by server id.
     """
 
-    def __init__(self, tools: Iterable[Tool], servers: Mapping[str, Server]) -> None:
+    def __init__(
+        self, tools: Iterable[Tool], servers: Mapping[str, Server], there: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         self._servers = servers
-        self._names: dict[str, list[str]] = {}
+        self._names: dict[str, list[str]] = {server_id: list(names) for server_id, names in (there or {}).items()}
         for tool in tools:
             self._names.setdefault(tool.server_id, []).append(tool.name)
         self._of_server: dict[str, list[Finding]] = {}
