@@ -74,12 +74,11 @@ def _examine_tools_of(connection: Connection, server: Server) -> None:
     rows = rows_of(connection.execute(select(TOOL).where(TOOL.c.server_id == server.server_id)))
     tools = [Tool.model_validate(row) for row in rows]
     examination = Examination(tools, {server.server_id: server})
-    suspicious = held(Examination.of_server(server, [tool.name for tool in tools]))
     for row, tool in zip(rows, tools, strict=True):
         found: list[dict[str, Any]] = well_formed(examination.findings(tool))
         found += [one for one in row["findings"] if one not in found and not _of_server(one)]
         values: dict[str, Any] = {"findings": found} if found != row["findings"] else {}
-        if suspicious and row["review"] == Review.APPROVED:
+        if row["review"] == Review.APPROVED and held(f for f in found if _of_server(f)):
             values["review"] = str(Review.PENDING)
         if values:
             connection.execute(update(TOOL).where(TOOL.c.tool_id == row["tool_id"]).values(values))

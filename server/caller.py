@@ -58,8 +58,8 @@ ENABLE_MODEL = (
 )
 Decoding = Literal["free", "constrained", "schema", "repair"]
 """``free``: what the model writes, whatever it is; ``constrained``: by the grammar; ``repair``: the values are checked
-as well, and what is wrong or absent is asked for again; ``schema``: the same, but constrained by a JSON Schema, as
-endpoints are that take no grammar."""
+as well, and what is wrong or absent is asked for again; ``schema``: constrained by a JSON Schema and checked, as for
+endpoints that take no grammar; what is absent is not asked for there."""
 
 _TOP = 50
 _SEARCH_SCALE = 10.0

@@ -248,6 +248,22 @@ def test_import_says_what_it_leaves_out_and_why(tmp_path: Path) -> None:
     assert [(i.name, i.why) for i in renamed] == [("github-shop", "renamed: github is another server")]
 
 
+def test_a_name_that_utf_8_cannot_carry_is_the_name_that_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(r'{"mcpServers": {"\ud800": {"command": "npx", "args": ["thing"]}}}')
+    servers = ServersFile(tmp_path / "mcp.json")
+    plan = plan_import(read_sources([str(path)], machine(tmp_path)), {})
+    assert apply_import(plan, servers, keyring_service="test") == ["\ufffd"] == list(servers.load())
+
+
+@pytest.mark.parametrize("blank", [b"\r", b" \r \n"])
+def test_a_toml_file_of_blanks_takes_an_entry(blank: bytes) -> None:
+    keys, entry = ("mcp_servers", "toolscout"), {"command": "toolscout"}
+    made = edit.with_entry(blank, Path("config.toml"), keys, entry)
+    assert edit.lookup(tomllib.loads(made.decode()), keys) == entry
+    assert edit.without_entry(blank, Path("config.toml"), keys) == blank
+
+
 def test_importing_twice_adds_nothing(tmp_path: Path) -> None:
     where = machine(tmp_path)
     fill(where)

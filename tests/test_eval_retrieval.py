@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toolscout.errors import BadInput, NotFound
-from toolscout.eval.cli import app
+from toolscout.eval.cli import _settings, app
 from toolscout.eval.metrics import RANKING_KEYS
 from toolscout.eval.peers import PeerPlan
 from toolscout.eval.report import retrieval_report
@@ -194,6 +194,11 @@ def test_unknown_peer_and_setting(tmp_path: Path) -> None:
     ]
     ran = CliRunner().invoke(app, arguments)
     assert isinstance(ran.exception, BadInput) and "--set no=1 is no setting" in str(ran.exception)
+
+
+def test_a_setting_is_known_by_its_variable_too() -> None:
+    made = _settings(["TOOLSCOUT_MODEL_CHOOSES=true", "model_context=2048"])
+    assert made.model_chooses is True and made.model_context == 2048
 
 
 def test_tokens_are_counted_with_a_real_vocabulary(small_model: InstalledModel) -> None:

@@ -37,11 +37,6 @@ class Examination:
             found = found + self._of_server[server.server_id]
         return [finding.to_json() for finding in found]
 
-    @staticmethod
-    def of_server(server: Server, names: Iterable[str]) -> list[JsonObject]:
-        """What is found of a server's own texts alone; ``names`` are those of its tools."""
-        return [finding.to_json() for finding in scan_server(server, list(names))]
-
 
 def examined(server: Server, tools: Sequence[Tool]) -> Iterator[Tool]:
     """A server's tools with what is found of them, for files that are written without a catalogue: who is suspicious

@@ -73,6 +73,7 @@ def toml_block(keys: Sequence[str], entry: Mapping[str, Any]) -> str:
 
 
 def _toml_set(text: str, path: Path, keys: Sequence[str], entry: Mapping[str, Any]) -> str:
+    text = text if text.strip() else ""  # a lone carriage return is no TOML
     before = tomllib.loads(text)
     wanted = copy.deepcopy(before)
     holder: Any = wanted
@@ -103,6 +104,8 @@ def _toml_set(text: str, path: Path, keys: Sequence[str], entry: Mapping[str, An
 
 
 def _toml_remove(text: str, keys: Sequence[str]) -> str:
+    if not text.strip():
+        return text
     wanted = tomllib.loads(text)
     holder = lookup(wanted, keys[:-1])
     if not isinstance(holder, dict) or keys[-1] not in holder:

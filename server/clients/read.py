@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from toolscout.errors import BadInput, NotFound
+from toolscout.jsonl import well_formed
 from toolscout.server.clients import jsonc
 from toolscout.server.clients.known import Client, Machine, Place
 from toolscout.server.clients.redact import variable_name
@@ -185,11 +186,12 @@ def _entries(
         for i in (inputs if isinstance(inputs, list) else ())
         if isinstance(i, dict) and "id" in i
     }
-    for name, raw in servers.items():
+    for key, raw in servers.items():
+        name = well_formed(str(key))  # as it can be written
         if not isinstance(raw, dict):
-            yield Entry(str(name), {}, source, place.path, place.scope, problem="not an object")
+            yield Entry(name, {}, source, place.path, place.scope, problem="not an object")
             continue
-        yield _entry(str(name), raw, described, source, place, machine)
+        yield _entry(name, raw, described, source, place, machine)
 
 
 def _entry(
