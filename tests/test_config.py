@@ -226,7 +226,7 @@ def test_packages_behind_runners(command: str, args: list[str], expected: tuple[
     assert (install.registry, install.package, install.version) == expected
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.skipif(os.name != "posix", reason="sends signals that only POSIX has")
 def test_a_kill_during_writing_leaves_the_old_file(path: Path) -> None:
     ServersFile(path).add(UpstreamConfig.stdio("kept", "x"))
     script = """

@@ -193,7 +193,7 @@ async def test_where_only_some_packages_were_dated_only_those_are_recorded(packa
 
 @needs_sandbox
 @needs_node
-@pytest.mark.skipif(shutil.which("bun") is None, reason="no bun")
+@pytest.mark.skipif(shutil.which("bun") is None, reason="runs the real bun, which is not installed here")
 async def test_what_bun_ran_is_recorded_as_bunx(packages: PackageServer, work: Path) -> None:
     _, server = await deploy(work, "npm:typescript-mcp")
     assert (server.install.command, server.install.args) == ("bunx", ["--bun", "typescript-mcp@1.0.0"])
