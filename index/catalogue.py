@@ -29,6 +29,10 @@ LOG_KEPT = 100_000
 
 _BATCH = 500
 
+_HELD = f"""SELECT tool_id FROM tool WHERE review <> '{Review.APPROVED}' UNION
+SELECT tool_id FROM tool JOIN server ON server.server_id = tool.server_id WHERE state = '{ServerState.QUARANTINED}'"""
+_STANDINGS = "SELECT tool_id, review, accepted FROM tool WHERE server_id = :server_id"
+
 
 @dataclass
 class Change:
@@ -60,6 +64,14 @@ class ToolKey:
     tool_id: str
     server_id: str
     version: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The guard's verdict on a tool, and the fingerprint that was approved last."""
+
+    review: Review
+    accepted: str | None
 
 
 @dataclass(frozen=True)
@@ -103,13 +115,18 @@ class Catalogue:
     @property
     def revision(self) -> int:
         """Grows with every committed change to servers, tools, reviews and exemplars; not with vectors or the log."""
-        with self._database.light() as light:
+        with self._database.glance() as light:
             if light is not None:
                 return int(light.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])
         from toolscout.index import reading
 
         with self._database.reading() as connection:
             return reading.revision(connection)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether reading `revision` is a matter of microseconds (SQLite), not of a round trip."""
+        return self._database.path is not None
 
     # --- servers -----------------------------------------------------------------------------------------------------
 
@@ -258,6 +275,25 @@ class Catalogue:
         wanted = None if reviews is None else [str(r) for r in reviews]
         of = None if server_id is None else plain(server_id)
         return self._paged(lambda c, after: reading.tool_page(c, after, of, wanted), lambda t: t.tool_id)
+
+    def held(self) -> frozenset[str]:
+        """Ids of all tools that are not approved, or whose server is quarantined."""
+        return frozenset(row[0] for row in self._look(_HELD, {}))
+
+    def standings(self, server_id: str) -> dict[str, Standing]:
+        """By tool id how the guard stands to the tools of a server; empty for a server that is not known."""
+        rows = self._look(_STANDINGS, {"server_id": plain(server_id)})
+        return {tool_id: Standing(Review(review), accepted) for tool_id, review, accepted in rows}
+
+    def _look(self, statement: str, values: Mapping[str, str]) -> list[Any]:
+        """Rows of a statement that both databases understand; with SQLite it never waits for a writer."""
+        with self._database.glance() as light:
+            if light is not None:
+                return light.execute(statement, values).fetchall()
+        from sqlalchemy import text
+
+        with self._database.reading() as connection:
+            return list(connection.execute(text(statement), values))
 
     def tool_keys(self) -> Iterator[ToolKey]:
         """Approved tools ordered by id, without schemas: enough to see what changed since the index was built."""

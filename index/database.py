@@ -43,6 +43,8 @@ class Database:
         self.path: Path | None = None
         self._light: sqlite3.Connection | None = None
         self._guard = threading.Lock()
+        self._glance: sqlite3.Connection | None = None
+        self._glance_guard = threading.Lock()
         if url.startswith("sqlite:"):
             self.path = _sqlite_path(url)
             self.url = f"sqlite:///{self.path}"
@@ -109,6 +111,23 @@ class Database:
         with self._guard, _reported():
             yield self._light
 
+    @contextlib.contextmanager
+    def glance(self) -> Iterator[sqlite3.Connection | None]:
+        """A plain SQLite connection that is only read from, or None with PostgreSQL.
+
+        Apart from `light`, which may wait for a minute behind another process's transaction: readers wait for nobody.
+        """
+        if self.path is None:
+            yield None
+            return
+        with self._glance_guard, _reported():
+            if self._light is None:
+                raise StorageError("The catalogue is closed.")
+            if self._glance is None:
+                self._glance = _connect(str(self.path))
+                self._glance.execute("PRAGMA query_only = ON")
+            yield self._glance
+
     def describe(self) -> dict[str, Any]:
         """Where the catalogue is kept, without any password, its schema, and its size in bytes."""
         if self.path is not None:
@@ -130,6 +149,10 @@ class Database:
             if self._light is not None:
                 self._light.close()
                 self._light = None
+        with self._glance_guard:
+            if self._glance is not None:
+                self._glance.close()
+                self._glance = None
 
     def _open_sqlite(self, path: Path) -> None:
         with _reported():

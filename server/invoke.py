@@ -196,7 +196,8 @@ class Invoker:
         passage: Passage | None,
     ) -> JsonObject:
         try:
-            result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, **relayed)
+            admit = partial(self._still, tool.tool_id)  # what the server says of it may be known only when it lives
+            result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, admit=admit, **relayed)
             # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
             as_result(tool.server_id, tool.name, result)
             result = complete(result)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
-from toolscout.records import JsonObject, Transport
+from toolscout.records import JsonObject, Tool, Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.secrets import Resolver, redact
 from toolscout.server.telemetry import Telemetry, current_call, span
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LONGEST_BACKOFF = 60.0
 _ERROR_CHARACTERS = 2000
+_COMPARISONS = 3  # of a server that says at each listing that its tools have changed
 _SANDBOX_HINT = (
     'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
 )
@@ -106,6 +107,7 @@ class Upstream:
         on_process: Callable[[UpstreamProcess], None],
         on_end: Callable[[UpstreamProcess], None],
         on_tools_changed: Callable[[str], None],
+        compare: Callable[[str, list[Tool]], Awaitable[None]] | None,
         telemetry: Telemetry,
     ) -> None:
         self.server_id = server_id
@@ -123,6 +125,7 @@ class Upstream:
         self._on_process = on_process
         self._on_end = on_end
         self._on_tools_changed = on_tools_changed
+        self._compare = compare
         self._telemetry = telemetry
         self._turn = asyncio.Semaphore(settings.upstream_concurrency)
         self._starting: asyncio.Task[Link] | None = None
@@ -145,6 +148,8 @@ class Upstream:
         self._last_error: str | None = None
         self._tools: list[JsonObject] | None = None
         self._listing: asyncio.Task[list[JsonObject]] | None = None
+        self._compared: Link | None = None
+        self._comparing: asyncio.Task[None] | None = None
 
     # calling
 
@@ -154,14 +159,18 @@ class Upstream:
         arguments: JsonObject,
         *,
         timeout: float | None,  # noqa: ASYNC109
+        admit: Callable[[], object] | None = None,
         **relayed: Unpack[Relayed],
     ) -> JsonObject:
-        """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed."""
+        """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed.
+
+        ``admit``: asked before anything is sent, when the tools are known to be compared.
+        """
         self.in_flight += 1
         self._calls += 1
         began, outcome = time.perf_counter(), ""
         try:
-            link = await self._enter()
+            link = await self._enter_compared(admit)
             seconds = timeout or self._timeout or self._settings.upstream_call_timeout
             if self._turn.locked():
                 await self._wait_turn(seconds)
@@ -179,7 +188,7 @@ class Upstream:
                         failure = await self._explain(error, link, f"'{tool}'", seconds)
                         if attempt or not isinstance(failure, Crashed) or failure.sent:
                             raise failure from None
-                        link = await self._enter()  # nothing of the call had reached it
+                        link = await self._enter_compared(admit)  # nothing of the call had reached it
                 raise AssertionError("unreachable")
             finally:
                 self._turn.release()
@@ -254,6 +263,30 @@ class Upstream:
                     raise failure from None
                 link = await self._enter()  # listing has no effects: it may always be repeated
         raise AssertionError("unreachable")
+
+    async def _enter_compared(self, admit: Callable[[], object] | None) -> Link:
+        """The live connection, what it lists held against what was approved since it was made, or last changed."""
+        link = await self._enter()
+        for _ in range(_COMPARISONS):
+            if self._compare is None or self._compared is link:
+                break
+            if self._comparing is None or self._comparing.done():
+                self._comparing = asyncio.create_task(self._hold_against(self._compare), context=contextvars.Context())
+                self._comparing.add_done_callback(_seen)
+            await asyncio.shield(self._comparing)
+            link = await self._enter()
+        if admit is not None:
+            admit()
+        return link
+
+    async def _hold_against(self, compare: Callable[[str, list[Tool]], Awaitable[None]]) -> None:
+        from toolscout.server.listing import tools_of
+
+        listed = await self.list_tools()
+        link = self.link
+        await compare(self.server_id, tools_of(self.server_id, listed))
+        if self._tools is listed:  # nothing was said of changes meanwhile
+            self._compared = link
 
     def describe(self) -> tuple[UpstreamConfig | None, Link | None]:
         """Configuration and live connection, for the listing's server record."""
@@ -455,7 +488,7 @@ class Upstream:
             self._retry_at = time.monotonic() + min(_LONGEST_BACKOFF, 2.0 ** (self._failures - 2))
 
     def _tools_changed(self) -> None:
-        self._tools = None
+        self._tools = self._compared = None
         self._on_tools_changed(self.server_id)
 
     async def stop(self) -> None:
