@@ -100,7 +100,15 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     hosts = public_hosts(settings)
     application = app.fastmcp.http_app(
         path=PATH,
-        middleware=[Middleware(BodyLimit, most=settings.max_request_bytes, seconds=settings.request_timeout)],
+        middleware=[
+            Middleware(
+                BodyLimit,
+                most=settings.max_request_bytes,
+                seconds=settings.request_timeout,
+                total=settings.max_buffered_bytes,
+                authenticated=auth is not None,
+            )
+        ],
         stateless_http=True,
         host_origin_protection=True if hosts else "auto",
         # Loopback names always: a health check inside the container uses them, and no foreign page can.

@@ -97,6 +97,9 @@ class Settings(BaseSettings):
     max_request_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     """Largest request that the HTTP face reads; a larger one gets 413."""
 
+    max_buffered_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
+    """Bytes of all requests together that one process of the HTTP face holds; what goes beyond gets 503."""
+
     request_timeout: float = Field(default=30.0, gt=0)
     """How long a request's body may take to arrive over HTTP."""
 
