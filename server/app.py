@@ -106,6 +106,8 @@ class App:
             call.error = "invalid_arguments"
             return text_result(f"{params.name} was not called.\n{wrong}\nIts input schema: {schema}", is_error=True)
         try:
+            if params.name != "invoke":
+                self.engine.governor.admit_search(params.name, partial(_identity, ctx))
             if params.name == "find_tools":
                 return json_result(await self.engine.find_tools(**arguments))
             if params.name == "suggest_call":

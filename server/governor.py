@@ -111,6 +111,22 @@ class Governor:
         else:
             self._policy, self._error = policy, None
 
+    def admit_search(self, tool: str, identity: Callable[[], ClientIdentity]) -> None:
+        """Count one call of ``find_tools`` or ``suggest_call`` where the policy limits them.
+
+        Raises PolicyRefusal where the client has used up its rate. A policy that cannot be used stops no search.
+        """
+        try:
+            policy = self.current()
+        except PolicyRefusal:
+            return
+        if policy is None or (rate := policy.rates.search) is None:
+            return
+        assert self._limiter is not None
+        if (empty := self._limiter.take([(f"search {identity().key}", rate)])) is not None:
+            said = f"the policy allows this client {rate} of find_tools and suggest_call together"
+            raise _rate_limited(f"{tool} did not search: {said}, and that is used up.", empty[1])
+
     def passage(self, tool_id: object, identity: Callable[[], ClientIdentity]) -> Passage | None:
         """One call's way through the policy; None where there is no policy. Raises PolicyRefusal as `current`."""
         policy = self.current()
@@ -284,12 +300,8 @@ class Passage:
             return
         whose = "this client" if empty[0].startswith("client ") else f"the server '{self._tool.server_id}'"
         rate = dict(wanted)[empty[0]]
-        seconds = max(0.1, round(empty[1], 1))
-        raise PolicyRefusal(
-            "rate_limited",
-            f"'{self._tool.tool_id}' was not called: the policy allows {whose} {rate}, and that is used up.",
-            f"Try again in {seconds:g} s.",
-            retry_after_s=seconds,
+        raise _rate_limited(
+            f"'{self._tool.tool_id}' was not called: the policy allows {whose} {rate}, and that is used up.", empty[1]
         )
 
     def forward(self, relayed: Relayed) -> Relayed:
@@ -374,3 +386,9 @@ class Passage:
         if self._cut:
             entry["cut"] = True
         self._audit.write(entry)
+
+
+def _rate_limited(message: str, wait: float) -> PolicyRefusal:
+    """``wait``: seconds until there is room again."""
+    seconds = max(0.1, round(wait, 1))
+    return PolicyRefusal("rate_limited", message, f"Try again in {seconds:g} s.", retry_after_s=seconds)

@@ -19,7 +19,7 @@ from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 from here import Person, client_of, over_http
 from mcp.shared.exceptions import MCPError
-from mcp_types import InputRequiredResult
+from mcp_types import Implementation, InputRequiredResult
 from serving import environment
 
 from toolscout.cli import execute
@@ -35,6 +35,7 @@ from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
 ECHO = {"tool_id": "tiny/echo", "arguments": {"text": "hello"}}
+HI = {"query": "say hello"}
 FAIL = {"tool_id": "tiny/fail", "arguments": {}}
 ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
@@ -440,6 +441,46 @@ async def test_rates(ready: Home, mode: str) -> None:
         assert refused(fourth) == "rate_limited" and "allows this client 3 calls an hour" in text(fourth)
     assert ready.calls == ["echo", "echo"]
     assert [e["outcome"] for e in ready.audit].count("rate_limited") == 2
+
+
+@ERAS
+@pytest.mark.parametrize("token", ["", "the-token"])
+async def test_another_name_is_no_other_client(ready: Home, mode: str, token: str) -> None:
+    ready.policy('[rates]\nclient = "1/h"\nsearch = "1/h"\n[audit]\n')
+    settings = ready.settings.model_copy(update={"auth_token": token})
+    said = []
+    async with over_http(settings) as url:
+        for name in ("one", "two"):
+            transport = StreamableHttpTransport(f"{url}/mcp", auth=token or None)
+            async with Client(transport, mode=mode, client_info=Implementation(name=name, version="1")) as client:
+                said.append((await client.call_tool_mcp("invoke", ECHO), await client.call_tool_mcp("find_tools", HI)))
+    assert not said[0][0].is_error and not said[0][1].is_error
+    assert refused(said[1][0]) == "rate_limited" and said[1][1].is_error
+    if mode == "auto":  # one of 2025 says its name once, and over HTTP nobody remembers it
+        assert [entry["client"]["name"] for entry in ready.audit] == ["one 1", "two 1"], "the log keeps the names"
+
+
+@ERAS
+async def test_searches_have_a_rate_of_their_own(ready: Home, mode: str) -> None:
+    ready.policy('[rates]\nsearch = "3/h"\n')
+    async with client_of(ready.settings, mode=mode) as client:
+        assert not (await client.call_tool_mcp("find_tools", HI)).is_error
+        assert (await client.call_tool_mcp("find_tools", {"limit": "many"})).is_error, "not counted"
+        assert not (await client.call_tool_mcp("find_tools", HI)).is_error
+        await client.call_tool_mcp("suggest_call", {"task": "say hello"})
+        for name, arguments in (("find_tools", HI), ("suggest_call", {"task": "say hello"})):
+            fourth = await client.call_tool_mcp(name, arguments)
+            assert fourth.is_error and f"{name} did not search: the policy allows this client 3 calls an hour" in text(
+                fourth
+            )
+            assert "Try again in" in text(fourth)
+            assert fourth.structured_content is None, "it would have to be of the tool's output schema"
+        assert not (await client.call_tool_mcp("invoke", ECHO)).is_error, "calls are another thing"
+        ready.policy("[rates]\nsearch = 3")
+        assert not (await client.call_tool_mcp("find_tools", HI)).is_error, "a policy that is broken stops no search"
+        ready.policy('[rates]\nclient = "3/h"\n')
+        for _ in range(5):
+            assert not (await client.call_tool_mcp("find_tools", HI)).is_error
 
 
 @ERAS
