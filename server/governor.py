@@ -6,6 +6,7 @@ has changed counts from the next call on.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from toolscout.server.policy import Decision, Policy
     from toolscout.server.ratelimit import Limiter
     from toolscout.server.spent import Spent
+    from toolscout.server.upstream import Refused
     from toolscout.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -350,6 +352,31 @@ class Passage:
             return result
         result, self._cut = within(result, limit)
         return result
+
+    def finish_error(self, error: UpstreamError, usage: str = "") -> JsonObject:
+        """An upstream's failure as a tool error: its words are cut as its results are. What is ours (the error's hint,
+        and ``usage``) stays whole and comes on top."""
+        from toolscout.server.trim import within
+
+        said = str(error)
+        ours = "\n".join(part for part in (error.hint, usage) if part)
+        limit = self._policy.max_chars(self.decision)
+        if limit is None or len(said) <= limit:
+            return text_result("\n".join(part for part in (error.sentence(), usage) if part), is_error=True)
+        result, self._cut = within(text_result(said, is_error=True), limit)
+        return {**result, "content": [*result["content"], *([{"type": "text", "text": ours}] if ours else [])]}
+
+    def finish_refusal(self, error: Refused) -> Refused:
+        """The protocol's own error, within the policy's limit: its text is cut, and data that is larger left out."""
+        from toolscout.server.upstream import Refused
+
+        limit = self._policy.max_chars(self.decision)
+        if limit is None:
+            return error
+        said, data = str(error), error.data
+        keeps = len(json.dumps(data, ensure_ascii=False)) <= limit
+        self._cut = len(said) > limit or not keeps
+        return Refused(said[:limit], error.code, data if keeps else None)
 
     def note(self, outcome: str) -> None:
         """How the call has ended, where that is neither a result of the upstream nor an error."""

@@ -19,7 +19,7 @@ from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 from here import Person, client_of, over_http
 from mcp.shared.exceptions import MCPError
-from mcp_types import Implementation, InputRequiredResult
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, Implementation, InputRequiredResult
 from serving import environment
 
 from toolscout.cli import execute
@@ -520,6 +520,62 @@ async def test_results_are_cut_and_never_made_invalid(ready: Home, mode: str) ->
         whole = await client.call_tool_mcp("invoke", {**ECHO, "arguments": {"text": "y" * 500}})
         assert whole.structured_content == {"text": "y" * 500} and len(whole.content) == 1
     assert [e.get("cut", False) for e in ready.audit] == [True, True, False]
+
+
+async def test_what_a_failing_server_says_is_cut_too(ready: Home) -> None:
+    ready.policy("[responses]\nmax_chars = 200\n[audit]\n")
+    cases = [
+        ("tiny/error", {"code": -32000, "message": "~" * 5000}, "refused"),
+        ("tiny/error", {"code": -32602, "message": "~" * 5000}, "Input schema: {"),
+        ("tiny/crash", {"last_words": "~" * 1000 + "\n"}, "The call may have been carried out"),
+    ]
+    async with client_of(ready.settings) as client:
+        for tool_id, arguments, ours in cases:
+            result = await client.call_tool_mcp("invoke", {"tool_id": tool_id, "arguments": arguments})
+            assert result.is_error and ours in text(result), tool_id
+            assert text(result).count("~") <= 200 and "the policy's limit of 200 characters" in text(result)
+            assert len(result.content[0].text) <= 200
+        short = {"tool_id": "tiny/error", "arguments": {"code": -32000, "message": "no"}}
+        assert text(await client.call_tool_mcp("invoke", short)) == "'tiny' refused 'error': no (code -32000)."
+    assert [entry.get("cut", False) for entry in ready.audit] == [True, True, True, False]
+    assert {entry["outcome"] for entry in ready.audit} == {"upstream_error"}
+
+
+@pytest.mark.parametrize("limit", [None, 200])
+async def test_an_error_for_programs_is_small(ready: Home, limit: int | None) -> None:
+    """That a capability of the client is missing goes to it as the protocol's own error, with data."""
+    if limit is not None:
+        ready.policy(f"[responses]\nmax_chars = {limit}\n[audit]\n")
+
+    async def answer(client: Client[Any], message: str, data: Any) -> Any:
+        said = {"code": MISSING_REQUIRED_CLIENT_CAPABILITY, "message": message, "data": data}
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool_mcp("invoke", {"tool_id": "tiny/error", "arguments": said})
+        return caught.value.error
+
+    wanted = {"requiredCapabilities": {"sampling": {}}}
+    async with client_of(ready.settings) as client:
+        error = await answer(client, "sampling is needed", wanted)
+        assert "sampling is needed" in error.message and error.data == wanted
+        error = await answer(client, "m" * 5000, wanted)
+        assert len(error.message) <= (limit or 2100) and error.data == wanted
+        assert (await answer(client, "x", {"all": ["~" * (limit or 2000)]})).data is None
+        assert (await answer(client, "x", "$DEEP")).data is None
+
+
+async def test_an_errors_data_holds_no_secret(ready: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINY_KEY", "sk-one-two-three")
+    args = ["-I", "-S", str(UPSTREAMS / "tiny.py")]
+    config = UpstreamConfig.stdio("tiny", sys.executable, args, env={"API_KEY": "${TINY_KEY}"})
+    ServersFile(ready.settings.servers_file).add(config)
+    data = {"url": ["https://x.example?key=$KEY", {"$KEY": 1}], "requiredCapabilities": {"sampling": {}}}
+    said = {"code": MISSING_REQUIRED_CLIENT_CAPABILITY, "message": "x", "data": data}
+    async with client_of(ready.settings) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool_mcp("invoke", {"tool_id": "tiny/error", "arguments": said})
+    found = caught.value.error.data
+    assert found["url"] == ["https://x.example?key=[hidden]", {"[hidden]": 1}]
+    assert found["requiredCapabilities"] == {"sampling": {}}
 
 
 def test_many_small_blocks_are_large_too() -> None:
