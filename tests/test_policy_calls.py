@@ -334,6 +334,28 @@ async def test_what_is_always_denied_is_not_offered(ready: Home) -> None:
     assert suggested["abstained"] and "denied by this installation's policy" in suggested["reason"]
 
 
+async def test_what_is_always_denied_is_not_named_where_nothing_fits(ready: Home) -> None:
+    wanted = {"query": "book a flight to Tokyo for Monday"}
+
+    async def named() -> tuple[set[str], set[str]]:
+        async with client_of(ready.settings) as client:
+            found = (await client.call_tool_mcp("find_tools", wanted)).structured_content
+            assert found["no_match"]
+            suggested = (await client.call_tool_mcp("suggest_call", {"task": wanted["query"]})).structured_content
+            assert suggested["abstained"]
+        nearest = {tool["tool_id"] for tool in found["nearest"]}
+        return nearest, set(suggested["alternatives"])
+
+    before = await named()
+    assert all(before)
+    denied = sorted(before[0] | before[1])[0]
+    for which in (f'server = "{denied.split("/")[0]}"\ntool = "{denied.split("/")[1]}"\n', 'tool = "*"\n'):
+        ready.policy(f'[[rules]]\naction = "deny"\n{which}')
+        after = await named()
+        assert denied not in after[0] | after[1]
+    assert after == (set(), set())
+
+
 async def test_a_late_yes_holds_where_the_new_policy_does_not_mind(late: tuple[Home, Engine, Path]) -> None:
     ready, engine, _ = late
 
