@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _LONGEST_BACKOFF = 60.0
 _ERROR_CHARACTERS = 2000
 _COMPARISONS = 3  # of a server that says at each listing that its tools have changed
+_DEEPEST_DATA = 50
+"""Levels of the data of an error; what is much deeper cannot be sent on."""
 _SANDBOX_HINT = (
     'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
 )
@@ -563,7 +566,7 @@ class Upstream:
             return Refused(
                 f"'{self.server_id}' refused {what}: {self._clean(error.error.message)} (code {error.error.code}).",
                 error.error.code,
-                error.error.data,
+                self._clean_data(error.error.data),
             )
         return UpstreamError(
             f"'{self.server_id}' broke the protocol at {what}: {self._clean(str(error))}", kind="upstream_protocol"
@@ -631,6 +634,14 @@ class Upstream:
 
     def _clean(self, text: str) -> str:
         return self._hidden(text)[:_ERROR_CHARACTERS]
+
+    def _clean_data(self, data: object) -> object:
+        """What an error carries for programs, without secrets; None where it is larger than an error's text may be."""
+        try:
+            fits = len(json.dumps(data, ensure_ascii=False)) <= _ERROR_CHARACTERS
+            return _with_texts(data, self._hidden) if fits else None
+        except (RecursionError, TypeError, ValueError):
+            return None
 
     def status(self) -> UpstreamStatus:
         """A snapshot for lists and metrics."""
@@ -707,6 +718,17 @@ def _unreached(keeper: asyncio.Task[None] | None) -> bool:
     if keeper is None or not keeper.done() or keeper.cancelled() or (error := keeper.exception()) is None:
         return False
     return type(_leaf(error)).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}
+
+
+def _with_texts(value: object, change: Callable[[str], str], depth: int = 0) -> object:
+    """A JSON value with all of its texts changed, names of fields included. Raises ValueError for one too deep."""
+    if depth > _DEEPEST_DATA:
+        raise ValueError("too deep")
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(name): _with_texts(held, change, depth + 1) for name, held in value.items()}
+    return [_with_texts(held, change, depth + 1) for held in value] if isinstance(value, list) else value
 
 
 def _clock(seconds: float) -> str:
