@@ -105,7 +105,9 @@ async def status(url: str, token: str) -> int:
     return answer.status_code
 
 
-async def test_a_token_lets_in_only_as_it_says(keyed: Settings) -> None:
+@pytest.mark.parametrize("public_url", ["", "https://tools.example.com"])
+async def test_a_token_lets_in_only_as_it_says(keyed: Settings, public_url: str) -> None:
+    keyed.public_url = public_url  # then another provider stands before the verifier
     now = int(time.time())
     stranger = jwk.RSAKey.generate_key(2048, parameters={"kid": "r"})
     cases = {
