@@ -207,25 +207,17 @@ class Catalogue:
             writing.bump(connection)
         return tools
 
-    def entities(self) -> Iterator[tuple[Server, str]]:
-        """Each server whose tools describe themselves, with its `toolscout.records.entity_key`, ordered by id."""
-        from toolscout.index import reading
+    def unite(self, kept: str, gone: Sequence[str]) -> Merged:
+        """Merge servers of identical tools, whatever these are called, into ``kept``, in one transaction.
 
-        for servers in batched(self.servers(), _BATCH):
-            with self._database.reading() as connection:
-                keys = reading.entity_keys(connection, [server.server_id for server in servers])
-            yield from ((server, keys[server.server_id]) for server in servers if server.server_id in keys)
-
-    def unite(self, kept: str, gone: Sequence[str], *, dry_run: bool = False) -> Merged:
-        """Merge servers of identical tool descriptions into ``kept``, in one transaction.
-
-        It takes over their sources, the facts it lacks, and their tools' exemplars. A server that is not identical (any
-        more) is left alone. ``dry_run`` undoes it all again.
+        It takes over their sources, the facts it lacks, and their tools' exemplars. Left alone is a server that is not
+        identical (any more) and one with a tool that is not approved: a copy displaces nothing that it imitates, and a
+        verdict on a tool is not lost with its server.
         """
         from toolscout.index import writing
 
         merged = Merged()
-        with self._database.writing(undo=dry_run) as connection:
+        with self._database.writing() as connection:
             writing.unite(connection, plain(kept), [plain(g) for g in gone], merged)
             if merged.removed:
                 writing.bump(connection)

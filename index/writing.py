@@ -27,7 +27,7 @@ from toolscout.index.reviews import forget, pins, remember, remember_gone
 from toolscout.index.rows import exemplar_row, plain, server_row, tool_row, trajectory_row
 from toolscout.index.statements import chunks, inserting, now, upsert
 from toolscout.jsonl import well_formed
-from toolscout.records import Call, Review, Server, ServerState, Tool, Trajectory
+from toolscout.records import Call, Review, Server, ServerState, Tool, Trajectory, canonical_json
 
 if TYPE_CHECKING:
     from toolscout.index.catalogue import Change, Merged
@@ -257,7 +257,11 @@ def remove_server(connection: Connection, server_id: str) -> int | None:
 
 
 def unite(connection: Connection, kept: str, gone: Sequence[str], merged: Merged) -> None:
-    """Merge servers into one of identical tool descriptions; those that are identical no longer are left alone."""
+    """Merge servers into one of identical tools; see `Catalogue.unite`.
+
+    What is known of the others' tools outlives them, as if they had been left out for a while: a block stands when such
+    a server comes back.
+    """
     keys = entity_keys(connection, [kept, *gone])
     rows = rows_of(connection.execute(select(SERVER).where(SERVER.c.server_id.in_([kept, *gone]))))
     servers = {row["server_id"]: row for row in rows}
@@ -276,23 +280,29 @@ def unite(connection: Connection, kept: str, gone: Sequence[str], merged: Merged
         row["popularity"] = max(filter(None, (row["popularity"], other["popularity"])), default=row["popularity"])
     connection.execute(update(SERVER).where(SERVER.c.server_id == kept).values(row))
     merged.exemplars = _move_exemplars(connection, kept, merged.removed)
-    merged.tools = sum(remove_server(connection, one) or 0 for one in merged.removed)
+    for one in merged.removed:
+        merged.tools += len(remove_missing(connection, one, ()))
+        connection.execute(delete(SERVER).where(SERVER.c.server_id == one))
 
 
 _FACTS = ("title", "description", "summary", "category", "version", "license", "homepage", "instructions")
 
 
 def _move_exemplars(connection: Connection, kept: str, gone: Sequence[str]) -> int:
-    """Point the exemplars of removed servers' tools to the kept server's tool of the same description (and name)."""
-    fields = select(TOOL.c.tool_id, TOOL.c.name, TOOL.c.description)
+    """Point the exemplars of removed servers' tools to the kept server's tool that says and takes the same."""
+    fields = select(TOOL.c.tool_id, TOOL.c.name, TOOL.c.description, TOOL.c.input_schema)
     by_name: dict[tuple[str, str], str] = {}
     by_text: dict[str, str] = {}
-    for tool_id, name, text in connection.execute(fields.where(TOOL.c.server_id == kept).order_by(TOOL.c.tool_id)):
-        by_name[name, text.strip()] = tool_id
-        by_text.setdefault(text.strip(), tool_id)
+    for tool_id, name, text, schema in connection.execute(
+        fields.where(TOOL.c.server_id == kept).order_by(TOOL.c.tool_id)
+    ):
+        said = canonical_json([text.strip(), schema])
+        by_name[name, said] = tool_id
+        by_text.setdefault(said, tool_id)
     heirs: dict[str, str] = {}
-    for tool_id, name, text in connection.execute(fields.where(TOOL.c.server_id.in_(gone))):
-        heirs[tool_id] = by_name.get((name, text.strip())) or by_text[text.strip()]
+    for tool_id, name, text, schema in connection.execute(fields.where(TOOL.c.server_id.in_(gone))):
+        said = canonical_json([text.strip(), schema])
+        heirs[tool_id] = by_name.get((name, said)) or by_text[said]
     moved = 0
     for chunk in chunks(list(heirs)):
         of_tools = select(EXEMPLAR_TOOL.c.exemplar_id).where(EXEMPLAR_TOOL.c.tool_id.in_(chunk))
