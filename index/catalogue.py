@@ -35,13 +35,16 @@ class Change:
     """What putting a server's tools did, as lists of tool ids.
 
     ``changed`` holds every known tool of which anything was different; those whose fingerprint changed were approved
-    before and are now under review (unless the change was accepted).
+    before and are now under review (unless the change was accepted). ``waiting`` are those, new or known, that a person
+    has to approve; ``accepted`` are known ones that do not say what was approved before and were approved unseen.
     """
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -125,9 +128,9 @@ class Catalogue:
 
         New tools keep the review that their record carries, except that ``trust=False`` makes an approved one pending,
         and so does a finding of the scanner; a changed tool with one is not accepted by ``accept_changes`` either.
-        The review of a known tool changes only here: approved becomes changed when the fingerprint is another one, and
-        back when the accepted fingerprint returns or ``accept_changes`` is set. Pending and blocked tools stay so; so
-        does the verdict on a tool that the server leaves out for a while.
+        The review of a known tool changes only here: approved becomes changed when the fingerprint or title is another
+        one, and back when the accepted version returns or ``accept_changes`` is set. Pending and blocked tools stay so;
+        so does the verdict on a tool that the server leaves out for a while.
         ``first_seen`` keeps the earliest moment known, ``changed_at`` is the last change of the fingerprint.
 
         Raises:

@@ -135,24 +135,28 @@ def put_tools(
     for chunk in chunks(list(by_id)):
         found = rows_of(connection.execute(select(TOOL).where(TOOL.c.tool_id.in_(chunk))))
         known = {row["tool_id"]: row for row in found}
-        pinned = pins(connection, [tool_id for tool_id in chunk if tool_id not in known])
+        lost = [t for t in chunk if t not in known or known[t]["review"] == Review.CHANGED]
+        pinned = pins(connection, lost)
         rows, outdated = [], []
         for tool_id in chunk:
-            row, old = by_id[tool_id], known.get(tool_id)
+            row, old, pin = by_id[tool_id], known.get(tool_id), pinned.get(tool_id)
             if guards is not None and (old is None or any(old[k] != row[k] for k in ("fingerprint", "title"))):
                 row["findings"] = guards.findings(tool_id, row["findings"])
             if old is None:
-                new = _new_tool(row, moment, trust, accept_changes, pinned.get(tool_id))
+                new = _new_tool(row, moment, trust, accept_changes, pin)
                 change.added.append(tool_id)
             else:
-                new = _known_tool(row, old, moment, accept_changes)
-                if old["review"] == Review.APPROVED and new["fingerprint"] != old["fingerprint"]:
+                new = _known_tool(row, old, moment, accept_changes, pin)
+                if old["review"] == Review.APPROVED and not _reads_as(new, old["fingerprint"], old["title"]):
                     outdated.append(old)
                 differs = any(new[k] != old[k] for k in new if k not in ("review", "accepted"))
                 (change.changed if differs else change.unchanged).append(tool_id)
-                if new == old:
-                    continue
-            rows.append(new)
+            if new["review"] in (Review.PENDING, Review.CHANGED):
+                change.waiting.append(tool_id)
+            elif new["review"] == Review.APPROVED and _accepted_anew(new, old, pin):
+                change.accepted.append(tool_id)
+            if new != old:
+                rows.append(new)
         if rows:
             remember(connection, outdated)
             upsert(connection, TOOL, rows)
@@ -178,24 +182,27 @@ def _returned(row: dict[str, Any], review: str, pin: dict[str, Any], accept_chan
     """The review of a tool that its server left out and lists again: as if it had been there all the while."""
     if pin["gone"] in (Review.BLOCKED, Review.PENDING):
         return str(pin["gone"])
-    if row["fingerprint"] == pin["accepted"]:
+    if _reads_as(row, pin["accepted"], _title_of(pin, row["title"])):
         return str(Review.APPROVED)
     return review if accept_changes and review == Review.APPROVED else str(Review.CHANGED)
 
 
-def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_changes: bool) -> dict[str, Any]:
-    review, changed_at, findings = old["review"], old["changed_at"], row["findings"] or old["findings"]
-    same = row["fingerprint"] == old["fingerprint"]
-    if not same:
-        changed_at, findings = moment, row["findings"]
-        if review == Review.APPROVED:
-            review = Review.CHANGED
-    acceptable = accept_changes and (same or not held(findings))
-    if same and review == Review.APPROVED and row["title"] != old["title"] and held(row["findings"]):
-        review = Review.PENDING  # the fingerprint does not know titles
-    if review == Review.CHANGED and (acceptable or row["fingerprint"] == old["accepted"]):
+def _known_tool(
+    row: dict[str, Any], old: dict[str, Any], moment: str, accept_changes: bool, pin: dict[str, Any] | None
+) -> dict[str, Any]:
+    """``pin``: what was accepted of a tool that is not that any more."""
+    review, changed_at, findings = old["review"], old["changed_at"], row["findings"]
+    if row["fingerprint"] != old["fingerprint"]:
+        changed_at = moment
+    elif row["title"] == old["title"]:  # it was not scanned again
+        findings = findings or old["findings"]
+    if review == Review.APPROVED and not _reads_as(row, old["fingerprint"], old["title"]):
+        review = Review.CHANGED
+    # Listed twice, a change that the scanner objects to is no less unseen.
+    acceptable = accept_changes and not held(findings)
+    if review == Review.CHANGED and (acceptable or _reads_as(row, old["accepted"], _title_of(pin, old["title"]))):
         # Meanwhile the server may have come to say of itself what nobody has looked at.
-        review = Review.PENDING if held(f for f in findings if _of_server(f)) and not acceptable else Review.APPROVED
+        review = Review.PENDING if held(f for f in findings if _of_server(f)) else Review.APPROVED
     accepted = row["fingerprint"] if review == Review.APPROVED else old["accepted"]
     seen = min(filter(None, (old["first_seen"], row["first_seen"])), default=moment)
     return row | {
@@ -205,6 +212,36 @@ def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_ch
         "changed_at": changed_at,
         "findings": findings,
     }
+
+
+def _reads_as(row: Mapping[str, Any], fingerprint: str | None, title: str | None) -> bool:
+    """Whether a tool says no more than an accepted version. A fingerprint knows no title, so that is compared beside
+    it: one that is left out, or only spells the tool's name, is no change."""
+    if row["fingerprint"] != fingerprint:
+        return False
+    said = row["title"]
+    if said is None or said == title:
+        return True
+    # Letters are not all that a model reads, but of plain ASCII they are all that says something.
+    return bool(said.isascii() and said.isprintable() and _letters(said) in _letters(row["name"]))
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def _title_of(pin: Mapping[str, Any] | None, unknown: str | None) -> str | None:
+    """The title of the accepted version, or ``unknown`` where that was not kept."""
+    return pin["record"]["title"] if pin is not None and pin["record"] is not None else unknown
+
+
+def _accepted_anew(new: Mapping[str, Any], old: Mapping[str, Any] | None, pin: Mapping[str, Any] | None) -> bool:
+    """Whether an approved tool says something else than what was approved before."""
+    before = old or pin
+    if before is None or before["accepted"] is None:
+        return False
+    title = _title_of(pin, old["title"] if old is not None else new["title"])
+    return not _reads_as(new, before["accepted"], title)
 
 
 class _Guards:
