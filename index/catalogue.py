@@ -254,6 +254,13 @@ class Catalogue:
         of = None if server_id is None else plain(server_id)
         return self._paged(lambda c, after: reading.tool_page(c, after, of, wanted), lambda t: t.tool_id)
 
+    def has_listed(self, server_id: str) -> bool:
+        """Whether the server has tools here, or had some that it left out since."""
+        from toolscout.index import reviews
+
+        with self._database.reading() as connection:
+            return reviews.has_listed(connection, plain(server_id))
+
     def tool_keys(self) -> Iterator[ToolKey]:
         """Approved tools ordered by id, without schemas: enough to see what changed since the index was built."""
         from toolscout.index import reading
