@@ -88,8 +88,8 @@ class Database:
             yield connection
 
     @contextlib.contextmanager
-    def writing(self, undo: bool = False) -> Iterator[Connection]:
-        """A write transaction, one at a time across all processes; rolled back if its block raises or for ``undo``."""
+    def writing(self) -> Iterator[Connection]:
+        """A write transaction, one at a time across all processes; rolled back if its block raises."""
         import sqlalchemy
 
         with _reported(), self.engine.execution_options(toolscout_write=True).begin() as connection:
@@ -97,8 +97,6 @@ class Database:
                 # The same single-writer rule that SQLite has: without it two importers could deadlock.
                 connection.execute(sqlalchemy.text("SELECT value FROM meta WHERE key = 'revision' FOR UPDATE"))
             yield connection
-            if undo and (transaction := connection.get_transaction()):
-                transaction.rollback()
 
     @contextlib.contextmanager
     def light(self) -> Iterator[sqlite3.Connection | None]:

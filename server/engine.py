@@ -499,8 +499,8 @@ class Engine:
         """List a configured server's tools, put them into the catalogue, and bring the index up to date.
 
         A tool that is known and has changed is quarantined until it is reviewed, unless ``accept_changes``; a new one
-        is, unless ``trust`` (by default the setting ``trust_imports``). ``patience``:
-        seconds that its start may take, where that is more than the settings allow.
+        is, unless ``trust`` (by default only where nothing of the server is known yet, and by the setting
+        ``trust_imports``). ``patience``: seconds that its start may take, where that is more than the settings allow.
 
         Raises:
             UpstreamError, NotAllowed: the server cannot be started or needs a value that is not set.
@@ -512,8 +512,9 @@ class Engine:
             # A catalogue says more of a server (licence, homepage, what it is for) than the server does itself.
             server = known.model_copy(update={field: getattr(server, field) for field in _LISTED})
         server.state = ServerState.READY
-        trusted = self.settings.trust_imports if trust is None else trust
-        put = partial(self.catalogue.put_server, server, tools, trust=trusted, accept_changes=accept_changes)
+        if trust is None:
+            trust = self.settings.trust_imports and not await self._run(lambda: self.catalogue.has_listed(name))
+        put = partial(self.catalogue.put_server, server, tools, trust=trust, accept_changes=accept_changes)
         change: Change = await self._write(put)
         self._holds.recorded(name)
         await self._holds.look()

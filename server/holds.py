@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import BadInput
+from toolscout.index.rows import plain, reads_as, tool_row
 from toolscout.records import Review, Tool
 
 if TYPE_CHECKING:
@@ -90,24 +91,20 @@ def held_against(known: Mapping[str, Standing], listed: Iterable[Tool]) -> tuple
     a tool, or one that had changed and is again as it was approved. Of a server that is not known nothing is."""
     differing, news = set(), False
     for tool in listed if known else ():
-        tool_id, fingerprint = _stored(tool)
-        standing = known.get(tool_id)
-        same = standing is not None and fingerprint == standing.accepted
+        row = _stored(tool)
+        standing = known.get(row["tool_id"])
         if standing is None:
             news = True
-        elif standing.review is Review.APPROVED and not same:
-            differing.add(tool_id)
-        elif standing.review is Review.CHANGED and same:
+        elif standing.review is Review.APPROVED and not reads_as(row, standing.accepted, standing.title):
+            differing.add(row["tool_id"])
+        elif standing.review is Review.CHANGED and row["fingerprint"] == standing.accepted:
             news = True
     return frozenset(differing), news
 
 
-def _stored(tool: Tool) -> tuple[str, str]:
-    """Id and fingerprint as the catalogue would store them; no fingerprint where it would refuse the tool."""
-    from toolscout.index.rows import plain, tool_row
-
+def _stored(tool: Tool) -> dict[str, Any]:
+    """What the catalogue would store; no fingerprint where it would refuse the tool."""
     try:
-        row = tool_row(tool)
+        return tool_row(tool)
     except BadInput:
-        return plain(tool.tool_id), ""
-    return row["tool_id"], row["fingerprint"]
+        return {"tool_id": plain(tool.tool_id), "fingerprint": "", "title": tool.title}
