@@ -360,14 +360,18 @@ class Catalogue:
 
     # --- exemplars and trajectories ----------------------------------------------------------------------------------
 
-    def put_exemplars(self, calls: Iterable[Call]) -> int:
-        """Add or replace exemplars by id, in batches of one transaction each; returns how many are new or changed."""
+    def put_exemplars(self, calls: Iterable[Call], left_out: list[str] | None = None) -> int:
+        """Add or replace exemplars by id, in batches of one transaction each; returns how many are new or changed.
+
+        Those in whose request or arguments the scanner finds what would hold a tool back are not stored; their ids are
+        added to ``left_out``.
+        """
         from toolscout.index import writing
 
         count = 0
         for batch in batched(calls, _BATCH):
             with self._database.writing() as connection:
-                changed = writing.put_exemplars(connection, batch)
+                changed = writing.put_exemplars(connection, batch, left_out, guard=self._guard)
                 if changed:
                     writing.bump(connection)
             count += changed

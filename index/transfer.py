@@ -49,6 +49,8 @@ class ImportReport:
     """Lines whose tool_id an earlier line of the same import had; the first one counts."""
     calls: int = 0
     calls_changed: int = 0
+    calls_left_out: int = 0
+    """Calls in which the scanner found what would hold a tool back."""
     trajectories: int = 0
     bad_count: int = 0
     bad: list[str] = field(default_factory=list)
@@ -180,7 +182,9 @@ class _Import:
         self.report.tools_unchanged += len(change.unchanged)
 
     def _put_calls(self, lines: Sequence[_Line[Call]]) -> None:
-        self.report.calls_changed += self._catalogue.put_exemplars([line.record for line in lines])
+        left_out: list[str] = []
+        self.report.calls_changed += self._catalogue.put_exemplars([line.record for line in lines], left_out)
+        self.report.calls_left_out += len(left_out)
         self.report.calls += len(lines)
 
     def _put_trajectories(self, lines: Sequence[_Line[Trajectory]]) -> None:

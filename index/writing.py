@@ -62,7 +62,7 @@ def put_server(connection: Connection, server: Server, *, merge: bool, guard: bo
     differs = {k for k, v in row.items() if v != old[k]}
     if differs:
         connection.execute(update(SERVER).where(SERVER.c.server_id == row["server_id"]).values(row))
-    if guard and differs & {"name", "title", "description", "summary", "instructions"}:
+    if guard and differs & {"name", "title", "description", "summary", "instructions", "install"}:
         _examine_tools_of(connection, Server.model_validate(row))
     return bool(differs - {"checked_at"})
 
@@ -334,7 +334,7 @@ def _move_exemplars(connection: Connection, kept: str, gone: Sequence[str]) -> i
                 if row[name] is not None:
                     row[name] = list(dict.fromkeys(heirs.get(tool_id, tool_id) for tool_id in row[name]))
             calls.append(Call.model_validate(row))
-        moved += put_exemplars(connection, calls)
+        moved += put_exemplars(connection, calls, guard=False)
     return moved
 
 
@@ -347,14 +347,27 @@ def set_state(connection: Connection, server_id: str, state: ServerState) -> boo
     return True
 
 
-def put_exemplars(connection: Connection, calls: Iterable[Call]) -> int:
-    """Insert or update exemplars; how many are new or changed."""
-    by_id = {row["id"]: row for row in map(exemplar_row, calls)}
+def put_exemplars(
+    connection: Connection, calls: Iterable[Call], left_out: list[str] | None = None, *, guard: bool = True
+) -> int:
+    """Insert or update exemplars; how many are new or changed.
+
+    With ``guard`` these are scanned, and the ids of suspicious ones go to ``left_out``: nobody reviews exemplars.
+    """
+    given = {plain(call.id): call for call in calls}
+    by_id = {key: exemplar_row(call) for key, call in given.items()}
     known: dict[str, dict[str, Any]] = {}
     for chunk in chunks(list(by_id)):
         found = rows_of(connection.execute(select(EXEMPLAR).where(EXEMPLAR.c.id.in_(chunk))))
         known |= {row["id"]: row for row in found}
     rows = [row for key, row in by_id.items() if known.get(key) != row]
+    if guard and rows:
+        from toolscout.index.guard.scan import holds_back, scan_call
+
+        suspicious = {row["id"] for row in rows if holds_back(scan_call(given[row["id"]]))}
+        rows = [row for row in rows if row["id"] not in suspicious]
+        if left_out is not None:
+            left_out += sorted(suspicious)
     if not rows:
         return 0
     upsert(connection, EXEMPLAR, rows)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from toolscout.errors import InvalidArguments, NotAllowed, NotFound, ToolscoutError, UpstreamError
-from toolscout.records import Install, JsonObject, Review, Server, ServerState, Tool
+from toolscout.records import EnvVar, Install, JsonObject, Review, Server, ServerState, Tool
 from toolscout.server.asking import Asking, CannotAsk
 from toolscout.server.governor import Governor, Passage, PolicyRefusal
 from toolscout.server.install import Installer, answer_in, refused, without_answer
@@ -34,6 +35,7 @@ _INVALID_PARAMS = -32602
 _MISSING_CAPABILITY = -32021
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _SUGGESTED = 5
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _OFFERED = frozenset({ServerState.NEEDS_INSTALL, ServerState.NEEDS_KEY})
 
 
@@ -300,9 +302,8 @@ class Invoker:
         if state is ServerState.READY or self._pool.configured(tool.server_id):
             return None
         if state is ServerState.NEEDS_KEY and server is not None:
-            names = [v.name for v in server.install.env if v.required or v.secret] or [
-                v.name for v in server.install.env
-            ]
+            needed = [v for v in server.install.env if v.required or v.secret]
+            names = _names(needed or server.install.env)
             return NotAllowed(
                 f"The server '{tool.server_id}' needs {', '.join(names) or 'a key'} before its tools can be called.",
                 hint=f"{_variables(server.install)} {how_to_add(server)}".strip(),
@@ -376,11 +377,13 @@ def _not_installed(server_id: str, server: Server | None) -> NotFound:
 
 
 def _variables(install: Install) -> str:
-    needed = [v for v in install.env if v.required or v.secret]
-    if not needed:
-        return ""
-    shown = [f"{v.name} ({v.description})" if v.description else v.name for v in needed]
-    return f"Set these variables first: {', '.join(shown)}."
+    needed = _names(v for v in install.env if v.required or v.secret)
+    return f"Set these variables first: {', '.join(needed)}." if needed else ""
+
+
+def _names(variables: Iterable[EnvVar]) -> list[str]:
+    """Names alone, and only what is one: descriptions are texts of strangers, whom the agent would read."""
+    return [v.name for v in variables if _VARIABLE.fullmatch(v.name)]
 
 
 def _seconds(value: object) -> float | None:

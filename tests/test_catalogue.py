@@ -282,7 +282,7 @@ def test_servers_by_state(catalogue: Catalogue) -> None:
 # --- odd text --------------------------------------------------------------------------------------------------------
 
 
-def test_odd_text_is_stored_in_a_form_that_everything_can_carry(catalogue: Catalogue) -> None:
+def test_odd_text_is_stored_in_a_form_that_everything_can_carry(catalogue: Catalogue, catalogue_url: str) -> None:
     odd = "a\0b\ud800c\udfff \x1b[0m \u202e \ufffe 😀"
     schema = {"pattern": "[^\0]", "enum": ["\ud800", "\ufeff", "ok"], "\udfff": {"description": odd}}
     given = tool("n\0 é", "srv\0 é", description=odd, title=odd, input_schema=schema, annotations={"title": odd})
@@ -299,7 +299,9 @@ def test_odd_text_is_stored_in_a_form_that_everything_can_carry(catalogue: Catal
     assert [t.tool_id for t in catalogue.tools(home.server_id)] == [found.tool_id]
     there = catalogue.get_server(home.server_id)
     assert there is not None and there.server_id == found.server_id and len(there.sources) == 1
-    catalogue.put_exemplars([Call(id=odd, query=odd, gold=[{"tool_id": given.tool_id, "arguments": {odd: odd}}])])
+    with Catalogue(catalogue_url, guard=False) as open_catalogue:  # the scanner would not have it
+        call = Call(id=odd, query=odd, gold=[{"tool_id": given.tool_id, "arguments": {odd: odd}}])
+        assert open_catalogue.put_exemplars([call]) == 1
     assert len(list(catalogue.exemplars(given.tool_id))) == 1
     catalogue.log_call(CallLog("find", odd, given.tool_id, "ok", 1.0))
     assert catalogue.set_review([given.tool_id], Review.BLOCKED) == 1

@@ -16,10 +16,10 @@ from toolscout.index.guard.learned import UNREAD, judges, reader
 from toolscout.index.guard.lookalikes import claims, server_names, tool_names
 from toolscout.index.guard.rules import instructions
 from toolscout.index.guard.stuffing import LEAST_STUFFED, stuffing
-from toolscout.index.guard.texts import MAX_PIECE, Piece, server_pieces, tool_pieces
+from toolscout.index.guard.texts import MAX_PIECE, Piece, call_pieces, server_pieces, tool_pieces
 from toolscout.index.guard.unveil import may_encode, plain, tag_text
 from toolscout.index.guard.watch import Mask, seen
-from toolscout.records import Server, Tool
+from toolscout.records import Call, Server, Tool
 
 MAX_FINDINGS = 12
 """Findings kept of one tool, the gravest first: a person reads them."""
@@ -87,6 +87,17 @@ def scan_server(server: Server, names: Collection[str] = ()) -> list[Finding]:
             piece, _reading(piece), Subject("", own, identity), stuffed=piece.where != "server.description"
         )
     return [replace(f, severity=Severity.INFO) if _of_one_text(f, found) else f for f in _kept(found)]
+
+
+def scan_call(call: Call) -> list[Finding]:
+    """Everything suspicious of a worked call, which stands beside its tool as an example."""
+    subject = Subject("", Siblings([gold.tool_id.rpartition("/")[2] for gold in call.gold]), "")
+    found: list[Finding] = []
+    for piece in call_pieces(call):
+        reading = _reading(piece)
+        if reading.speaks:
+            found += _findings(piece, reading, subject)
+    return _kept(found)
 
 
 def _of_one_text(finding: Finding, found: Sequence[Finding]) -> bool:

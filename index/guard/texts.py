@@ -1,11 +1,12 @@
-"""Everything of a tool and its server that a model may come to read, piece by piece, with where it stands."""
+"""Everything of a tool, its server and its worked calls that a model may come to read, piece by piece, with where it
+stands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from toolscout.records import Server, Tool
+from toolscout.records import Call, Server, Tool
 
 MAX_PIECE = 60_000
 """Characters read of one piece; what stands behind them is a finding by itself (`stuffing.too_long`)."""
@@ -15,6 +16,9 @@ MAX_PIECES = 4_000
 
 MAX_TOOL = 240_000
 """Characters read of one tool, seven times what the longest of 31,000 real ones has."""
+
+MAX_INSTALL = 100
+"""Variables, and words of a command line, that are read of one server."""
 
 _MAX_LEVELS = 60
 
@@ -39,11 +43,20 @@ class Piece(NamedTuple):
 def tool_pieces(tool: Tool) -> Iterator[Piece]:
     """The pieces of a tool, what matters most first. What is beyond the limits is not left out in silence: an unread
     piece says so."""
+    yield from _bounded(_tool_pieces(tool), "a tool")
+
+
+def call_pieces(call: Call) -> Iterator[Piece]:
+    """The pieces of a worked call: the request, and what stands in the arguments. Limits as of a tool."""
+    yield from _bounded(_call_pieces(call), "a call")
+
+
+def _bounded(pieces: Iterable[Piece], what: str) -> Iterator[Piece]:
     room = MAX_TOOL
-    for piece in _tool_pieces(tool):
+    for piece in pieces:
         room -= len(piece.text)
         if room < 0:
-            yield Piece(piece.where, "unread", f"a tool of more than {MAX_TOOL:,} characters")
+            yield Piece(piece.where, "unread", f"{what} of more than {MAX_TOOL:,} characters")
             return
         yield piece
 
@@ -65,8 +78,30 @@ def _tool_pieces(tool: Tool) -> Iterator[Piece]:
             yield Piece(f"annotations.{key}", "prose", value)
 
 
+def _call_pieces(call: Call) -> Iterator[Piece]:
+    yield Piece("query", "prose", call.query)
+    pieces: list[Piece] = []
+    for gold in call.gold:
+        _argument(pieces, gold.arguments, "arguments")
+    yield from pieces[:MAX_PIECES]
+    if len(pieces) > MAX_PIECES:
+        yield Piece(pieces[MAX_PIECES].where, "unread", f"arguments of more than {MAX_PIECES:,} texts")
+
+
+def _argument(pieces: list[Piece], value: Any, where: str) -> None:
+    if isinstance(value, str):
+        if len(value) > 3:
+            pieces.append(Piece(where, "prose", value))
+    elif len(pieces) <= MAX_PIECES and isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in items:
+            if isinstance(key, str):
+                pieces.append(Piece(where, "key", key))
+            _argument(pieces, inner, f"{where}.{key}")
+
+
 def server_pieces(server: Server) -> Iterator[Piece]:
-    """The pieces of a server."""
+    """The pieces of a server: what it says of itself, and how a catalogue says that it is run."""
     for where, kind in (
         ("name", "name"),
         ("title", "prose"),
@@ -77,6 +112,17 @@ def server_pieces(server: Server) -> Iterator[Piece]:
         text = getattr(server, where)
         if text:
             yield Piece(f"server.{where}", kind, text)
+    install = server.install
+    for number, variable in enumerate(install.env[:MAX_INSTALL]):
+        yield Piece(f"server.install.env.{number}.name", "name", variable.name)
+        if variable.description:
+            yield Piece(f"server.install.env.{number}.description", "prose", variable.description)
+    for number, word in enumerate([install.command, install.url, *install.args][: MAX_INSTALL + 2]):
+        # One without a space is an address, an option or a key's placeholder: nothing is said to anybody.
+        if word and (len(word.split()) > 1 or not word.isascii()):
+            yield Piece(f"server.install.{number}", "value", word)
+    if max(len(install.env), len(install.args)) > MAX_INSTALL:
+        yield Piece("server.install", "unread", f"more than {MAX_INSTALL} variables or arguments")
 
 
 def _schema(pieces: list[Piece], value: Any, where: str, parameter: str, level: int) -> None:
