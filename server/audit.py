@@ -23,8 +23,8 @@ from filelock import FileLock, Timeout
 from toolscout.errors import NotAllowed
 from toolscout.records import JsonObject, canonical_json
 from toolscout.server.clients.redact import secret_name, secret_value
+from toolscout.server.hiding import HIDDEN
 from toolscout.server.policy import AuditOptions, Kept
-from toolscout.server.secrets import HIDDEN
 
 logger = logging.getLogger(__name__)
 
