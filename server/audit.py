@@ -13,7 +13,6 @@ import hmac
 import json
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,9 @@ from filelock import FileLock, Timeout
 
 from toolscout.errors import NotAllowed
 from toolscout.records import JsonObject, canonical_json
-from toolscout.server.clients.redact import secret_name, secret_value
 from toolscout.server.hiding import HIDDEN
 from toolscout.server.policy import AuditOptions, Kept
+from toolscout.server.suspect import is_secret
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +107,7 @@ class AuditLog:
     def _value(self, server_id: str, tool_name: str, name: str, value: Any) -> Any:
         rule = next((r for r in self.options.rules if r.fits(server_id, tool_name, name)), None)
         keep = rule.keep if rule is not None else self.options.values
-        if keep is Kept.HIDE or _is_secret(name, value):
+        if keep is Kept.HIDE or is_secret(name, value):
             return HIDDEN
         if keep is Kept.HASH:
             data = canonical_json(value).encode("utf-8", "replace")
@@ -165,42 +164,3 @@ def _append(path: Path, data: bytes) -> None:
             raise
     finally:
         os.close(handle)
-
-
-_PAIR = re.compile(r"""(?:(?<![\w.-])([\w.-]++)\\*+["']?\s*+[:=]|(?<![\w-])(--[\w-]++)\s)\s*+\\*+["']?[^\s"'\\]""")
-"""``name: value``, ``name=value``, ``"name": "value"`` (also within quoted JSON) and ``--name value`` in a text."""
-
-
-def _tells_secret(text: str) -> bool:
-    """Whether a text gives a secret itself, or with the name that it stands under."""
-    if secret_value(text) or any(secret_value(word) for word in text.split()):
-        return True
-    return any(secret_name(pair[1] or pair[2]) for pair in _PAIR.finditer(text))
-
-
-def _inside(text: str) -> Any:
-    """What a text says that is JSON; None for any other."""
-    if text.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _is_secret(name: str, value: Any) -> bool:
-    """Whether a value, or one inside of it, stands under the name of a secret or looks like one."""
-    waiting: list[tuple[str, Any]] = [(name, value)]
-    while waiting:
-        name, value = waiting.pop()
-        if secret_name(name) and value not in (None, "", True, False):
-            return True
-        if isinstance(value, Mapping):
-            waiting.extend((str(k), v) for k, v in value.items())
-        elif isinstance(value, list | tuple):
-            waiting.extend((name, v) for v in value)
-        elif isinstance(value, str):
-            if _tells_secret(value):
-                return True
-            waiting.append((name, _inside(value)))
-    return False

@@ -12,6 +12,7 @@ import pytest
 
 from toolscout.server.hiding import HIDDEN, Hider
 from toolscout.server.secrets import MissingSecret, Resolver, read_keyring, references
+from toolscout.server.suspect import hide_suspect
 
 ENVIRON = {"TOKEN": "tok-1234", "EMPTY": "", "REGION": "eu"}
 
@@ -156,3 +157,23 @@ def test_without_a_keyring_a_reference_is_missing(monkeypatch: pytest.MonkeyPatc
     broken = types.ModuleType("keyring")
     monkeypatch.setitem(sys.modules, "keyring", broken)
     assert read_keyring("toolscout", "gh") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("a token of love", "a token of love"),
+        ("mail with sk-live-Ab12Cd34Ef56 to bob", "mail with [hidden] to bob"),
+        ("login password=hunter2 as bob", "login password=[hidden] as bob"),
+        ('login password: "hunter 2 x" as bob', 'login password: "[hidden]" as bob'),
+        ("Authorization: Bearer abc.def now", "Authorization: [hidden] now"),
+        ("mysql --password hunter2 -e x", "mysql --password [hidden] -e x"),
+        ("api_key=a token=b", "api_key=[hidden] token=[hidden]"),
+        ("read postgresql://app:pw@db/x now", "read [hidden] now"),
+        ('{"pass\\u0077ord": "hunter2"}', "[hidden]"),
+        ("-----BEGIN RSA PRIVATE KEY----- abc", "[hidden]"),
+    ],
+)
+def test_what_looks_like_a_secret_in_a_text_is_hidden(said: str, kept: str) -> None:
+    assert hide_suspect(said) == kept
+    assert hide_suspect(kept) == kept

@@ -31,6 +31,7 @@ PLANTED = {
     "database of a client's server": "cli-Jk65Hg43Fd21Sa09",
     "long token": "".join(f"{n:04x}w" for n in range(400)),
     "private key": "MIIEvQIBADANBgkqhkiG9w0B\n/KcwggSjAgEAAoIBAQC7VJTU\n",
+    "word of a query": "qry-Bn56Vm47Cx38",
     "line of a file": "lin-Pq10Wo29Ei38Ru47",
     "password of a DSN": "dsn-Al10Sk29Dj38Fh47",
 }
@@ -216,8 +217,11 @@ def _session(environ: dict[str, str], work: Path, said: list[tuple[str, bytes]])
             def call(name: str, **arguments: Any) -> str:
                 return json.dumps(client.request("tools/call", {"name": name, "arguments": arguments}))
 
-            call("find_tools", query="echo of a text")
-            call("suggest_call", task="echo a text", tool_ids=["leaky/echo"])
+            asked = PLANTED["word of a query"]
+            call("find_tools", query=f"echo of a text, password={asked}")
+            call("suggest_call", task=f"echo a text with the token: {asked}", tool_ids=["leaky/echo"])
+            call("invoke", tool_id=f"leaky/echo password={asked}", arguments={})
+            time.sleep(3)  # the call log is written soon, not at once
             given = {"api_key": PLANTED["argument of a call"], "text": f"the key is {PLANTED['argument of a call']}"}
             echoed = call("invoke", tool_id="leaky/echo", arguments=given)
             assert PLANTED["literal"] in echoed, echoed  # it really leaks
