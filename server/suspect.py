@@ -42,6 +42,8 @@ def is_secret(name: str, value: Any) -> bool:
         if secret_name(name) and value not in (None, "", True, False):
             return True
         if isinstance(value, Mapping):
+            if any(tells_secret(str(k)) for k in value):
+                return True
             waiting.extend((str(k), v) for k, v in value.items())
         elif isinstance(value, list | tuple):
             waiting.extend((name, v) for v in value)
