@@ -111,6 +111,9 @@ class App:
             if params.name == "invoke" and any(name not in contract.INVOKE_INPUT["properties"] for name in arguments):
                 wrong += "\nThe tool's own arguments go inside 'arguments'."
             call.error = "invalid_arguments"
+            if params.name == "invoke":
+                given = arguments.get("arguments")
+                self.engine.governor.turned_away(arguments.get("tool_id"), given, partial(_identity, ctx), call.error)
             return text_result(f"{params.name} was not called.\n{wrong}\nIts input schema: {schema}", is_error=True)
         try:
             if params.name != "invoke":

@@ -2,19 +2,25 @@
 
 Values of arguments are never written as they are unless a rule says so, and what looks like a secret not even then. A
 hash is keyed with a key of this installation: equal values can be told to be equal, and a short one cannot be guessed
-from the log alone. A log that cannot be written stops the calls (`AuditLog.check`): it was asked for.
+from the log alone. A log that cannot be written stops the calls (`AuditLog.ready`, `AuditLog.begin`): it was asked for.
+
+A call that is made leaves two lines with the same ``id``: ``begun``, on disk before the upstream hears of it, and how
+it ended. They are written by a thread: neither a slow disk nor another process's lock holds the event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import hmac
 import json
 import logging
 import os
-import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +28,9 @@ from filelock import FileLock, Timeout
 
 from toolscout.errors import NotAllowed
 from toolscout.records import JsonObject, canonical_json
-from toolscout.server.clients.redact import secret_name, secret_value
+from toolscout.server.hiding import HIDDEN
 from toolscout.server.policy import AuditOptions, Kept
-from toolscout.server.secrets import HIDDEN
+from toolscout.server.suspect import is_secret, plain_name
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +40,10 @@ _MOST_ARGUMENTS = 100
 _MOST_OWED = 1_000_000
 """Bytes of entries that are kept for a log that cannot be written now; refused calls add to them."""
 
+_MOST_WAITING = 10_000
 _LONGEST_CLEAR = 1000
+_LONGEST_NAME = 300
+BEGUN = "begun"
 _KEY_FILE = "audit.key"
 
 
@@ -48,36 +57,91 @@ class AuditLog:
         self._key: bytes | None = None
         self._trouble = "it was not tried yet"
         self._owed = b""
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[bytes, Future[str] | None]] = deque()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="audit")
 
     def check(self) -> None:
         """Make sure that the log can be written, where the last try failed. Raises NotAllowed if it cannot."""
-        if not self._trouble:
-            return
-        self.write(None)
         if self._trouble:
-            raise NotAllowed(
-                f"The audit log {self.path} cannot be written ({self._trouble}), and no call is made without it.",
-                "A person has to make room or correct [audit] in the policy file.",
-            )
+            self.write(None)
+        if self._trouble:
+            raise self._refusal(self._trouble)
+
+    async def ready(self) -> None:
+        """As `check`, on the event loop."""
+        if self._trouble:
+            await asyncio.get_running_loop().run_in_executor(self._threads, self.write, None)
+        if self._trouble:
+            raise self._refusal(self._trouble)
+
+    async def begin(self, entry: JsonObject) -> None:
+        """Append the entry of a call that is about to be made. Raises NotAllowed if it is not on disk."""
+        done: Future[str] = Future()
+        self._queue(_line(entry), done)
+        if trouble := await asyncio.wrap_future(done):
+            raise self._refusal(trouble)
+
+    def end(self, entry: JsonObject) -> None:
+        """Append the entry of a call that has ended, soon; `close` waits for it."""
+        if len(self._waiting) < _MOST_WAITING:
+            self._queue(_line(entry), None)
+        else:
+            logger.error("The audit log %s takes no more entries: one is lost.", self.path)
+
+    def close(self) -> None:
+        """Write what waits. Blocks; what comes after is written by who brings it."""
+        self._threads.shutdown(wait=True)
 
     def write(self, entry: JsonObject | None) -> None:
-        """Append an entry; with None only try. A failure is remembered for `check` and said in the log."""
-        line = (
-            self._owed
-            if entry is None
-            else self._owed + json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        """Append an entry here and now; with None only try. A failure is remembered for `check` and said in the log."""
+        self._write(b"" if entry is None else _line(entry))
+
+    def _refusal(self, trouble: str) -> NotAllowed:
+        return NotAllowed(
+            f"The audit log {self.path} cannot be written ({trouble}), and no call is made without it.",
+            "A person has to make room or correct [audit] in the policy file.",
         )
+
+    def _queue(self, line: bytes, done: Future[str] | None) -> None:
+        self._waiting.append((line, done))
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
-                self._turn_over(len(line))
-                _append(self.path, line)
-            self._trouble, self._owed = "", b""
-        except (OSError, Timeout) as error:
-            self._trouble = getattr(error, "strerror", None) or "another process holds its lock"
-            if len(line) <= _MOST_OWED:
-                self._owed = line
-            logger.error("The audit log %s cannot be written: %s.", self.path, self._trouble)
+            self._threads.submit(self._write_waiting)
+        except RuntimeError:  # closed: of a call that ends later than its engine
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        """All lines that wait, at once: what is queued for the later ones of them finds nothing left to do."""
+        batch = []
+        while self._waiting:
+            batch.append(self._waiting.popleft())
+        if not batch:
+            return
+        # What was to begin and could not be written down is not made: there is nothing to write later.
+        trouble = self._write(
+            b"".join(line for line, _ in batch), b"".join(line for line, done in batch if done is None)
+        )
+        for _, done in batch:
+            if done is not None and done.set_running_or_notify_cancel():
+                done.set_result(trouble)
+
+    def _write(self, lines: bytes, owed: bytes | None = None) -> str:
+        """Append lines, and before them what is owed; what is in the way, if anything. ``owed``: what of the lines is
+        kept for later where they cannot be written."""
+        with self._lock:
+            lines, owed = self._owed + lines, self._owed + (lines if owed is None else owed)
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
+                    self._turn_over(len(lines))
+                    _append(self.path, lines)
+                self._trouble, self._owed = "", b""
+            except (OSError, Timeout) as error:
+                self._trouble = getattr(error, "strerror", None) or "another process holds its lock"
+                if len(owed) <= _MOST_OWED:
+                    self._owed = owed
+                logger.error("The audit log %s cannot be written: %s.", self.path, self._trouble)
+            return self._trouble
 
     def _turn_over(self, more: int) -> None:
         try:
@@ -95,12 +159,18 @@ class AuditLog:
                 older.replace(numbered(self.path, number + 1))
         self.path.replace(numbered(self.path, 1))
 
-    def arguments(self, server_id: str, tool_name: str, arguments: Mapping[str, Any]) -> JsonObject:
-        """Arguments as they are kept: by the rules, the first that fits; secrets hidden whatever the rules say."""
-        kept = {
-            str(name)[:_LONGEST_CLEAR]: self._value(server_id, tool_name, str(name), value)
-            for name, value in list(arguments.items())[:_MOST_ARGUMENTS]
-        }
+    def arguments(
+        self, server_id: str, tool_name: str, arguments: Mapping[str, Any], known: Collection[str] = ()
+    ) -> JsonObject:
+        """Arguments as they are kept: by the rules, the first that fits; secrets hidden whatever the rules say, in
+        names, too, but for ``known`` ones, which are the tool's own."""
+        kept: JsonObject = {}
+        for given, value in list(arguments.items())[:_MOST_ARGUMENTS]:
+            name = str(given)
+            shown = name[:_LONGEST_CLEAR] if name in known else plain_name(name, _LONGEST_NAME)
+            if shown in kept:
+                shown = f"{shown} ({len(kept) + 1})"
+            kept[shown] = self._value(server_id, tool_name, name, value)
         if len(arguments) > _MOST_ARGUMENTS:
             kept["..."] = f"{len(arguments) - _MOST_ARGUMENTS} more"
         return kept
@@ -108,7 +178,7 @@ class AuditLog:
     def _value(self, server_id: str, tool_name: str, name: str, value: Any) -> Any:
         rule = next((r for r in self.options.rules if r.fits(server_id, tool_name, name)), None)
         keep = rule.keep if rule is not None else self.options.values
-        if keep is Kept.HIDE or _is_secret(name, value):
+        if keep is Kept.HIDE or is_secret(name, value):
             return HIDDEN
         if keep is Kept.HASH:
             data = canonical_json(value).encode("utf-8", "replace")
@@ -135,7 +205,23 @@ def numbered(path: Path, number: int) -> Path:
 
 
 def read_log(path: Path) -> Iterator[JsonObject]:
-    """All entries that are kept, the newest first. A line that is broken (a full disk) is left out."""
+    """All calls that are kept, each once, the newest first: as it ended, or as ``begun`` where no end was written.
+
+    A line that is broken (a full disk) is left out.
+    """
+    ended: set[Any] = set()
+    for entry in _read_lines(path):
+        call = entry.get("id")
+        if isinstance(call, str):
+            if entry.get("outcome") != BEGUN:
+                ended.add(call)
+            elif call in ended:
+                ended.remove(call)
+                continue
+        yield entry
+
+
+def _read_lines(path: Path) -> Iterator[JsonObject]:
     number = 0
     file = path
     while file.exists():
@@ -148,6 +234,10 @@ def read_log(path: Path) -> Iterator[JsonObject]:
                 yield entry
         number += 1
         file = numbered(path, number)
+
+
+def _line(entry: JsonObject) -> bytes:
+    return json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
 def _append(path: Path, data: bytes) -> None:
@@ -165,42 +255,3 @@ def _append(path: Path, data: bytes) -> None:
             raise
     finally:
         os.close(handle)
-
-
-_PAIR = re.compile(r"""(?:(?<![\w.-])([\w.-]++)\\*+["']?\s*+[:=]|(?<![\w-])(--[\w-]++)\s)\s*+\\*+["']?[^\s"'\\]""")
-"""``name: value``, ``name=value``, ``"name": "value"`` (also within quoted JSON) and ``--name value`` in a text."""
-
-
-def _tells_secret(text: str) -> bool:
-    """Whether a text gives a secret itself, or with the name that it stands under."""
-    if secret_value(text) or any(secret_value(word) for word in text.split()):
-        return True
-    return any(secret_name(pair[1] or pair[2]) for pair in _PAIR.finditer(text))
-
-
-def _inside(text: str) -> Any:
-    """What a text says that is JSON; None for any other."""
-    if text.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _is_secret(name: str, value: Any) -> bool:
-    """Whether a value, or one inside of it, stands under the name of a secret or looks like one."""
-    waiting: list[tuple[str, Any]] = [(name, value)]
-    while waiting:
-        name, value = waiting.pop()
-        if secret_name(name) and value not in (None, "", True, False):
-            return True
-        if isinstance(value, Mapping):
-            waiting.extend((str(k), v) for k, v in value.items())
-        elif isinstance(value, list | tuple):
-            waiting.extend((name, v) for v in value)
-        elif isinstance(value, str):
-            if _tells_secret(value):
-                return True
-            waiting.append((name, _inside(value)))
-    return False

@@ -133,6 +133,8 @@ class Engine:
             await self._pool.close()
         if self._caller is not None:
             await self._caller.close()
+        if self._governor is not None:
+            await asyncio.to_thread(self._governor.close)
         await asyncio.to_thread(self.journal.close)
         for threads in (self._work, self._writing):
             await asyncio.to_thread(threads.shutdown, wait=True, cancel_futures=True)

@@ -6,8 +6,10 @@ has changed counts from the next call on.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -17,12 +19,13 @@ from toolscout.errors import InvalidArguments, NotAllowed, NotFound, ToolscoutEr
 from toolscout.records import JsonObject, Tool
 from toolscout.server.asking import Asking, CannotAsk
 from toolscout.server.wire import text_result
+from toolscout.validation import unwrap_envelope
 
 if TYPE_CHECKING:
     from toolscout.server.audit import AuditLog
     from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.link import Relayed
-    from toolscout.server.policy import Decision, Policy
+    from toolscout.server.policy import AuditOptions, Decision, Policy
     from toolscout.server.ratelimit import Limiter
     from toolscout.server.spent import Spent
     from toolscout.server.upstream import Refused
@@ -58,6 +61,8 @@ class Governor:
         self._policy: Policy | None = None
         self._error: PolicyRefusal | None = None
         self._audit: AuditLog | None = None
+        self._logs: list[AuditLog] = []
+        """Every one that was written to: what is turned off may still have lines to write."""
         self._limiter: Limiter | None = None
         self._spent: Spent | None = None
 
@@ -84,8 +89,7 @@ class Governor:
         return self._policy
 
     def _read(self, stamp: tuple[int, int, int]) -> None:
-        from toolscout.server.audit import AuditLog, log_file
-        from toolscout.server.policy import PolicyBroken, read_policy
+        from toolscout.server.policy import PolicyBroken, read_audit, read_policy
         from toolscout.server.ratelimit import Limiter
         from toolscout.server.spent import Spent
 
@@ -100,12 +104,12 @@ class Governor:
             options = policy.audit
             if options is None:
                 self._audit = None
-            elif self._audit is None or (log_file(self._settings.home, options), options) != (
-                self._audit.path,
-                self._audit.options,
-            ):
-                self._audit = AuditLog(self._settings.home, options)
+            else:
+                self._log_to(options)
         except PolicyBroken as error:
+            # The log goes on as it was last asked for; what is refused now is to be seen there.
+            if self._audit is None and (options := read_audit(self._path)) is not None:
+                self._log_to(options)
             logger.error("%s", error.sentence())
             self._error = PolicyRefusal("policy_broken", str(error), error.hint)
         except Exception:
@@ -129,13 +133,51 @@ class Governor:
             said = f"the policy allows this client {rate} of find_tools and suggest_call together"
             raise _rate_limited(f"{tool} did not search: {said}, and that is used up.", empty[1])
 
-    def passage(self, tool_id: object, identity: Callable[[], ClientIdentity]) -> Passage | None:
-        """One call's way through the policy; None where there is no policy. Raises PolicyRefusal as `current`."""
-        policy = self.current()
-        if policy is None:
-            return None
+    def _log_to(self, options: AuditOptions) -> None:
+        from toolscout.server.audit import AuditLog, log_file
+
+        path = log_file(self._settings.home, options)
+        if self._audit is None or (path, options) != (self._audit.path, self._audit.options):
+            self._audit = AuditLog(self._settings.home, options)
+            self._logs.append(self._audit)
+
+    def passage(
+        self, tool_id: object, identity: Callable[[], ClientIdentity], arguments: object = None
+    ) -> Passage | None:
+        """One call's way through the policy; None where there is no policy. ``arguments`` as they came.
+
+        Raises PolicyRefusal as `current`; the log has its line then.
+        """
+        try:
+            policy = self.current()
+        except PolicyRefusal as error:
+            if self._audit is not None:
+                from toolscout.server.policy import Policy
+
+                self._passage(Policy(), tool_id, identity, arguments).close(error.kind)
+            raise
+        return None if policy is None else self._passage(policy, tool_id, identity, arguments)
+
+    def _passage(
+        self, policy: Policy, tool_id: object, identity: Callable[[], ClientIdentity], arguments: object
+    ) -> Passage:
         assert self._limiter is not None and self._spent is not None
-        return Passage(policy, self._limiter, self._spent, self._audit, tool_id, identity(), self._again)
+        return Passage(policy, self._limiter, self._spent, self._audit, tool_id, identity(), self._again, arguments)
+
+    def turned_away(
+        self, tool_id: object, arguments: object, identity: Callable[[], ClientIdentity], outcome: str
+    ) -> None:
+        """A call that was refused before the policy was asked: a line in the log, where one is kept."""
+        with contextlib.suppress(PolicyRefusal):  # then the line is there, and says so
+            if (passage := self.passage(tool_id, identity, arguments)) is not None:
+                passage.close(outcome)
+
+    def close(self) -> None:
+        """Write what the logs still wait for. Blocks."""
+        for log in self._logs:
+            log.close()
+        self._logs.clear()
+        self._audit, self._stamp = None, None
 
     def _again(self) -> tuple[Policy, AuditLog | None]:
         """Policy and audit log as they are now. Raises PolicyRefusal as `current`."""
@@ -156,27 +198,36 @@ class Passage:
         tool_id: object,
         client: ClientIdentity,
         again: Callable[[], tuple[Policy, AuditLog | None]],
+        given: object = None,
     ) -> None:
         self.decision: Decision | None = None
         self._policy = policy
         self._limiter = limiter
         self._spent = spent
         self._audit = audit
-        self._tool_id = str(tool_id)[:_LONGEST_ID]
+        self._tool_id = tool_id
         self._client = client
         self._again = again
         self._tool: Tool | None = None
+        self._given = given
         self._arguments: Mapping[str, Any] = {}
+        self._looked_at = False
+        self._kept: tuple[str, JsonObject] | None = None
+        self._id = ""
         self._outcome = ""
         self._approved = False
         self._cut = False
         self._started = time.perf_counter()
 
+    def about(self, tool: Tool) -> None:
+        """The tool that the call is about, where it may end before it is decided on."""
+        self._tool = tool
+
     def decide(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
         """What the rules say of the call. Raises PolicyRefusal where they deny it."""
         from toolscout.server.policy import Action
 
-        self._tool, self._arguments = tool, arguments
+        self._tool, self._arguments, self._looked_at = tool, arguments, True
         self.decision = decision = self._policy.decide(tool, arguments)
         if decision.action is Action.DENY:
             reason = decision.rule.reason if decision.rule is not None else ""
@@ -210,10 +261,15 @@ class Passage:
 
         assert self.decision is not None
         if self._audit is not None:
-            self._audit.check()
+            await self._audit.ready()
         if self.decision.action is Action.ASK:
-            return await self._ask(asking, relayed, tool_now)
-        self._take()
+            if (result := await self._ask(asking, relayed, tool_now)) is not None:
+                return result
+        else:
+            self._take()
+        if self._audit is not None:
+            self._id = os.urandom(8).hex()
+            await self._audit.begin(self._entry("begun"))
         return None
 
     async def _ask(self, asking: Asking | None, relayed: Relayed, tool_now: Callable[[], Tool]) -> JsonObject | None:
@@ -392,27 +448,53 @@ class Passage:
         self._outcome = next((name for kind, name in kinds.items() if isinstance(error, kind)), "error")
 
     def close(self, outcome: str = "") -> None:
-        """Write the audit log's line."""
+        """The audit log's line on how the call ended; it is written soon."""
         if self._audit is None:
             return
-        server_id, _, name = self._tool_id.rpartition("/")
-        if self._tool is not None:
-            server_id, name = self._tool.server_id, self._tool.name
-        entry: JsonObject = {
-            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "client": self._client.as_json(),
-            "tool_id": self._tool_id,
-            "outcome": outcome or self._outcome or "error",
-            "ms": round((time.perf_counter() - self._started) * 1000, 1),
-            "arguments": self._audit.arguments(server_id, name, self._arguments),
-        }
+        entry = self._entry(outcome or self._outcome or "error")
+        entry["ms"] = round((time.perf_counter() - self._started) * 1000, 1)
+        if self._cut:
+            entry["cut"] = True
+        self._audit.end(entry)
+
+    def _entry(self, outcome: str) -> JsonObject:
+        """What both lines of a call say. ``id`` only where there are two."""
+        assert self._audit is not None
+        entry: JsonObject = {"at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+        if self._id:
+            entry["id"] = self._id
+            self._kept = self._kept or self._what()
+        tool_id, arguments = self._kept or self._what()
+        entry |= {"client": self._client.as_json(), "tool_id": tool_id, "outcome": outcome, "arguments": arguments}
         if self.decision is not None:
             entry |= {"action": str(self.decision.action), "rule": self.decision.label}
         if self._approved:
             entry["approved"] = True
-        if self._cut:
-            entry["cut"] = True
-        self._audit.write(entry)
+        return entry
+
+    def _what(self) -> tuple[str, JsonObject]:
+        """Tool and arguments as they are kept. Of what the catalogue does not know the names are the client's, too."""
+        assert self._audit is not None
+        tool, arguments = self._tool, self._arguments
+        if not self._looked_at:
+            arguments = _as_given(self._tool_id, self._given, tool.input_schema if tool is not None else {})
+        if tool is not None:
+            known = tool.input_schema.get("properties")
+            names = known if isinstance(known, dict) else {}
+            return tool.tool_id, self._audit.arguments(tool.server_id, tool.name, arguments, names)
+        from toolscout.server.suspect import plain_name
+
+        tool_id = str(self._tool_id)
+        server_id, _, name = tool_id.rpartition("/")
+        return plain_name(tool_id, _LONGEST_ID), self._audit.arguments(server_id, name, arguments)
+
+
+def _as_given(tool_id: object, given: object, schema: JsonObject) -> Mapping[str, Any]:
+    """Arguments of a call that came to nothing before they were looked at, as far as they can be made out."""
+    try:
+        return unwrap_envelope(tool_id if isinstance(tool_id, str) else "", given, schema)
+    except ToolscoutError:
+        return {"arguments": given}
 
 
 def _rate_limited(message: str, wait: float) -> PolicyRefusal:

@@ -45,7 +45,7 @@ def run_http(address: str, workers: int = 1) -> None:
 
     host, port = parse_address(address)
     settings = load_settings()
-    ours = configure_logging(settings)
+    configure_logging(settings)
     check_access(settings, host)
     if port:
         free_port(host, port, "Choose another port: toolscout serve --http HOST:PORT")
@@ -57,8 +57,7 @@ def run_http(address: str, workers: int = 1) -> None:
     raise_file_limit()
     application = make_http_app(Engine(settings, serving=True), settings, host)
     config = uvicorn.Config(application, host=host, port=port, log_level="warning", lifespan="on", **bounds())
-    if ours:
-        configure_logging(settings)  # uvicorn has put handlers of its own in
+    configure_logging(settings)  # uvicorn has put handlers of its own in
     uvicorn.Server(config).run()
 
 

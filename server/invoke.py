@@ -104,7 +104,9 @@ class Invoker:
                 between the two programs: the client gets the protocol's own error, which it may act on.
         """
         try:
-            passage = self._governor.passage(tool_id, client or _ourselves) if self._governor is not None else None
+            passage = (
+                self._governor.passage(tool_id, client or _ourselves, arguments) if self._governor is not None else None
+            )
         except PolicyRefusal as error:
             if (watched := current_call()) is not None:
                 watched.error = error.kind
@@ -145,6 +147,8 @@ class Invoker:
             if (watched := current_call()) is not None:
                 watched.server, watched.target = tool.server_id, tool.name
             # Before the arguments are looked at: what is said of those shows the tool's own words.
+            if passage is not None:
+                passage.about(tool)
             self._check_review(tool, server)
             if passage is not None:
                 # And before anything is offered: what may not be called need not be installed.

@@ -1,6 +1,7 @@
 """The call log, kept off the hot path: notes are queued and written to the catalogue by a thread of their own.
 
-Argument values are never noted; the query is, because rankings and training pairs learn from it.
+Argument values are never noted; the query is, because rankings and training pairs learn from it, but what in it looks
+like a secret is hidden. The name of a tool that is not there, which anybody can make up, is left out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 _QUIET_SECONDS = 2.0  # notes wait this long for company, so that a burst is one transaction
 _MAX_WAITING = 10_000
 _MAX_QUERY = 2000
+_MAX_LOOKED_AT = 20_000  # more than is kept: half of a secret might not look like one
 
 
 class Journal:
@@ -35,7 +37,7 @@ class Journal:
         """Note one find, suggest or invoke; ``started`` is the `time.perf_counter` at its start."""
         entry = {
             "kind": kind,
-            "query": query[:_MAX_QUERY],
+            "query": query[:_MAX_LOOKED_AT],
             "tool_id": tool_id,
             "outcome": outcome,
             "ms": (time.perf_counter() - started) * 1000,
@@ -77,8 +79,16 @@ class Journal:
 
     def _write(self, batch: list[dict[str, Any]]) -> None:
         from toolscout.index.catalogue import CallLog
+        from toolscout.server.suspect import hide_suspect
 
         try:
-            self._open_catalogue().log_calls([CallLog(**entry) for entry in batch])
+            catalogue = self._open_catalogue()
+            named = {entry["tool_id"] for entry in batch if entry["kind"] == "invoke"}
+            unknown = {name for name in named if not isinstance(name, str) or catalogue.get_tool(name) is None}
+            for entry in batch:
+                # Here and not in `note`: it takes a moment, and nobody waits for this thread.
+                entry["query"] = hide_suspect(entry["query"])[:_MAX_QUERY]
+                entry["tool_id"] = None if entry["tool_id"] in unknown else entry["tool_id"]
+            catalogue.log_calls([CallLog(**entry) for entry in batch])
         except Exception as error:
             logger.warning("call log not written: %s", type(error).__name__)

@@ -1,7 +1,8 @@
 """Logs of a serving Toolscout: to stderr only, plain or as JSON lines, never waited for.
 
-Nothing is changed until a format or a level is asked for. The level holds for Toolscout's own loggers; libraries stay
-at warnings, because what they say below that holds URLs, arguments and results.
+The level holds for Toolscout's own loggers; libraries stay at warnings, because what they say below that holds URLs,
+arguments and results. Of an exception the type and the frames are told, never its own text, in every format: it may
+quote what a client or an upstream sent.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import queue
 import threading
 import traceback
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any
 
 from toolscout.server.telemetry import current_call
@@ -25,16 +27,17 @@ _CLOSE_SECONDS = 2.0
 _FRAMES = 20
 
 
-def configure_logging(settings: Settings) -> bool:
-    """Send the logs where the settings want them, once before serving; False where they want nothing."""
-    if settings.log_format == "plain" and not settings.log_level:
-        return False
+def configure_logging(settings: Settings) -> None:
+    """Send the logs to stderr as the settings want them; before serving, and again after a library has put handlers in.
+
+    Also where nothing is asked for: Python's own last resort writes exceptions with their texts, and waits for stderr.
+    """
     handler = StderrHandler()
     handler.setFormatter(JsonLines() if settings.log_format == "json" else Plain())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    level = settings.log_level or "info"
+    level = settings.log_level or ("info" if settings.log_format == "json" else "warning")
     logging.getLogger("toolscout").setLevel(level.upper())
     for name in ("fastmcp", "uvicorn", "uvicorn.error", "uvicorn.access", "mcp"):
         other = logging.getLogger(name)  # FastMCP and uvicorn write for terminals, to handlers of their own
@@ -42,7 +45,6 @@ def configure_logging(settings: Settings) -> bool:
         other.propagate = True
         other.setLevel(logging.WARNING)
     logging.raiseExceptions = False
-    return True
 
 
 class JsonLines(logging.Formatter):
@@ -53,31 +55,47 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         entry |= {key: value for key, value in getattr(record, "event", {}).items() if value not in ("", None)}
         entry |= _trace_ids()
         if record.exc_info and record.exc_info[0] is not None:
-            # The frames without the exception's own text, which may quote what a client or an upstream sent.
-            entry["exception"] = record.exc_info[0].__qualname__
-            frames = traceback.extract_tb(record.exc_info[2])[-_FRAMES:]
-            entry["stack"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+            entry["exception"], entry["stack"] = record.exc_info[0].__qualname__, _frames(record.exc_info[2])
         return json.dumps(entry, ensure_ascii=True, default=str)
 
 
 class Plain(logging.Formatter):
-    """For people: time, level, logger, message."""
+    """For people: time, level, logger, message; below it an exception's frames and type."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
         """One line for the message: what a server is called or says cannot write lines of its own."""
-        line = super().format(record)
-        stack = record.exc_text or ""
-        head = line.removesuffix(stack).rstrip("\n") if stack else line
-        head = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in head)
-        return f"{head}\n{stack}" if stack else head
+        record.message, record.asctime = _message(record), self.formatTime(record)
+        line = "".join(
+            c if c.isprintable() else c.encode("unicode_escape").decode() for c in self.formatMessage(record)
+        )
+        if record.exc_info and record.exc_info[0] is not None:
+            told = [f"  at {frame}" for frame in _frames(record.exc_info[2])]
+            line = "\n".join([line, *told, f"  {record.exc_info[0].__qualname__}"])
+        return line
+
+
+def _frames(trace: TracebackType | None) -> list[str]:
+    """The innermost frames: places in the code, no values."""
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(trace)[-_FRAMES:]]
+
+
+def _message(record: logging.LogRecord) -> str:
+    """What a record says, without the text of the exception that it is about."""
+    said = record.getMessage()
+    if record.name == "asyncio":
+        said = said.partition("\n")[0]  # the lines below show tasks with their exceptions
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and len(text := str(error)) > 3:
+        said = said.replace(text, type(error).__qualname__)
+    return said
 
 
 class StderrHandler(logging.Handler):

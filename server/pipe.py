@@ -117,7 +117,7 @@ class PipeDispatcher:
         self._head = b""
         self._tail = b""
         self.closed = asyncio.Event()
-        self.noise = Tail(4096)
+        self.noise = Tail()
         """What came on stdout that is no JSON-RPC message."""
 
     def attach(
@@ -195,7 +195,7 @@ class PipeDispatcher:
                     self._message(item)
             return
         if line.strip():
-            self.noise.add(line[:500] + b"\n")
+            self.noise.add(line + b"\n")  # whole: half of a secret would not be recognised any more
 
     def _message(self, message: JsonObject) -> None:
         method = message.get("method")

@@ -306,6 +306,15 @@ def read_policy(path: Path) -> Policy:
         raise _broken(path, f"is wrong at {where}: {what.removeprefix('Value error, ')}") from None
 
 
+def read_audit(path: Path) -> AuditOptions | None:
+    """What a policy file that cannot be used asks of the audit log, as far as that can be made out."""
+    try:
+        options = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("audit")
+        return None if options is None else AuditOptions.model_validate(options)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def _broken(path: Path, what: str) -> PolicyBroken:
     return PolicyBroken(
         f"The policy file {path} {what}.",

@@ -17,6 +17,7 @@ from toolscout.errors import UpstreamError
 from toolscout.server.watchdog import MARKER, group_members, marked_processes, signal_group, signal_processes
 
 if TYPE_CHECKING:
+    from toolscout.server.hiding import Hider
     from toolscout.server.sandbox.box import Box, Opened
 
 STDERR_KEPT = 64 * 1024
@@ -73,20 +74,30 @@ class Tail:
     def __init__(self, limit: int = STDERR_KEPT) -> None:
         self._limit = limit
         self._data = bytearray()
+        self._shown: tuple[object, str] = (None, "")
         self.total = 0
 
     def add(self, data: bytes) -> None:
         """Append; what no longer fits is dropped at the front."""
         self.total += len(data)
-        self._data += data[-self._limit :]
+        if len(data) >= self._limit:
+            self._data[:] = data[len(data) - self._limit :]
+            return
+        self._data += data
         if len(self._data) > 2 * self._limit:
             del self._data[: -self._limit]
 
-    def text(self, lines: int = 12, characters: int = 1500, clean: Callable[[str], str] = str) -> str:
-        """The last lines, at most so many characters; ``clean`` sees them before they are cut."""
-        tail = clean(bytes(self._data[-max(characters * 4, 4096) :]).decode("utf-8", "replace"))
-        kept = "\n".join([line.rstrip() for line in tail.splitlines() if line.strip()][-lines:])
-        return kept if len(kept) <= characters else "..." + kept[-characters:]
+    def text(self, lines: int = 12, characters: int = 1500, hider: Hider | None = None) -> str:
+        """The last lines, at most so many characters. ``hider`` sees all that is kept before it is cut: half of a
+        secret would not be recognised any more."""
+        asked = (self.total, lines, characters, hider)
+        if self._shown[0] != asked:
+            said = self._data.decode("utf-8", "replace")
+            if hider is not None:
+                said = hider.hide_cut(said, front=self.total > len(self._data))
+            kept = "\n".join([line.rstrip() for line in said.splitlines() if line.strip()][-lines:])
+            self._shown = (asked, kept if len(kept) <= characters else "..." + kept[-characters:])
+        return self._shown[1]
 
 
 class UpstreamProcess(asyncio.SubprocessProtocol):

@@ -9,17 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from urllib.parse import quote
 
 from toolscout.errors import NotAllowed
 
 REFERENCE = re.compile(r"\$\{(?:(?P<kind>env|keyring):)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?::-(?P<default>[^}]*))?\}")
 _WHOLE_KEYRING = re.compile(r"keyring:(?P<name>[^\s]+)")
 _SECRET_NAME = re.compile(r"key|token|secret|passw|pwd|auth|credential|cookie|session|dsn", re.IGNORECASE)
-_SHORTEST_SECRET = 4
-"""Shorter values are not blanked out: they would blank out half of any text."""
 
-HIDDEN = "[hidden]"
+_SHORTEST_TELLING = 12
 
 
 class MissingSecret(NotAllowed):
@@ -54,6 +51,8 @@ class Resolver:
         resolved = self._keyring(whole["name"]) if whole else REFERENCE.sub(lambda match: self._reference(match), value)
         if field and _SECRET_NAME.search(field):
             self._hide(resolved)
+        elif len(resolved) >= _SHORTEST_TELLING:
+            self.secrets.update(_telling(resolved))
         return resolved
 
     def resolve_all(self, values: Mapping[str, str]) -> dict[str, str]:
@@ -94,6 +93,15 @@ class Resolver:
             self.secrets.add(credential)
 
 
+def _telling(value: str) -> list[str]:
+    """What is a secret by its looks in a value that was written out: a password in a URL, a vendor's key."""
+    from toolscout.server.clients.redact import secret_value, url_secrets
+
+    if "://" in value:
+        return url_secrets(value)
+    return [word for word in re.split(r"[\s=]+", value) if len(word) >= _SHORTEST_TELLING and secret_value(word)]
+
+
 def references(values: Iterable[str]) -> list[str]:
     """Names that the values refer to, in order, without the ones that have a default."""
     found: dict[str, None] = {}
@@ -121,13 +129,3 @@ def read_keyring(service: str, name: str) -> str | None:
     except Exception:  # backends raise whatever they like: locked, no D-Bus, not installed
         return None
     return value
-
-
-def redact(text: str, secrets: Iterable[str]) -> str:
-    """``text`` with every secret blanked out, also where it stands URL-encoded."""
-    for secret in sorted((s for s in secrets if len(s) >= _SHORTEST_SECRET), key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-        encoded = quote(secret, safe="")
-        if encoded != secret:
-            text = text.replace(encoded, HIDDEN)
-    return text

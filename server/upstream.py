@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import JsonObject, Tool, Transport
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.secrets import Resolver, redact
+from toolscout.server.hiding import Hider
+from toolscout.server.secrets import Resolver
 from toolscout.server.telemetry import Telemetry, current_call, span
 from toolscout.settings import Settings
 
@@ -136,7 +137,7 @@ class Upstream:
         self._stop = asyncio.Event()
         self._process: UpstreamProcess | None = None
         self._http_status = 0
-        self._secrets: set[str] = set()
+        self._hider = Hider()
         self._transport = Transport.STDIO
         self._timeout: float | None = None
         self._address = ("", 0)
@@ -362,7 +363,7 @@ class Upstream:
             raise NotAllowed(f"The server '{self.server_id}' is switched off in the configuration.")
         resolver = Resolver(keyring_service=self._settings.keyring_service)
         config = configured.resolved(resolver)
-        self._secrets, self._transport, self._timeout = resolver.secrets, config.transport, config.timeout
+        self._hider, self._transport, self._timeout = Hider(resolver.secrets), config.transport, config.timeout
         self._address = _address(config)
         process_bound = config.transport is Transport.STDIO
         if process_bound:
@@ -622,24 +623,21 @@ class Upstream:
         if self._process is None:
             return ""
         parts = []
-        if text := self._process.stderr.text(clean=self._hidden):
+        if text := self._process.stderr.text(hider=self._hider):
             parts.append(f"\nIts stderr ends with:\n{text}")
-        if noise := self._process.noise.text(lines=3, characters=300, clean=self._hidden):
+        if noise := self._process.noise.text(lines=3, characters=300, hider=self._hider):
             parts.append(f"\nOn stdout it printed what is no protocol message:\n{noise}")
         return "".join(parts)
 
-    def _hidden(self, text: str) -> str:
-        # Before anything is cut off: half of a secret would not be recognised any more.
-        return redact(text, self._secrets)
-
     def _clean(self, text: str) -> str:
-        return self._hidden(text)[:_ERROR_CHARACTERS]
+        # Before anything is cut off: half of a secret would not be recognised any more.
+        return self._hider.hide(text)[:_ERROR_CHARACTERS]
 
     def _clean_data(self, data: object) -> object:
         """What an error carries for programs, without secrets; None where it is larger than an error's text may be."""
         try:
             fits = len(json.dumps(data, ensure_ascii=False)) <= _ERROR_CHARACTERS
-            return _with_texts(data, self._hidden) if fits else None
+            return _with_texts(data, self._hider.hide) if fits else None
         except (RecursionError, TypeError, ValueError):
             return None
 
@@ -665,7 +663,7 @@ class Upstream:
             idle=now - self.last_used if live and not self.in_flight else None,
             uptime=now - self._started_at if live else None,
             last_error=self._last_error,
-            stderr=self._process.stderr.text(clean=self._hidden) if self._process else "",
+            stderr=self._process.stderr.text(hider=self._hider) if self._process else "",
         )
 
 

@@ -14,7 +14,7 @@ import pytest
 from serving import environment
 
 from toolscout.server.config import ServersFile, UpstreamConfig
-from toolscout.server.logs import Plain
+from toolscout.server.logs import JsonLines, Plain
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -145,3 +145,39 @@ def test_a_format_that_is_none_is_said(tiny: Path) -> None:
 def test_a_plain_line_is_one_line_whatever_a_server_says() -> None:
     record = logging.LogRecord("toolscout", logging.WARNING, "f", 1, "said %s", ("a\nFAKE \x1b[31mline",), None)
     assert Plain().format(record).count("\n") == 0 and "\x1b" not in Plain().format(record)
+
+
+SECRET = "sk-live-Ab12Cd34Ef56Gh78Ij90"
+
+
+def record_of(message: str, name: str = "toolscout") -> logging.LogRecord:
+    """A record of an exception whose text holds a secret."""
+    try:
+        raise ValueError(f"the key {SECRET} is wrong")
+    except ValueError:
+        return logging.LogRecord(name, logging.ERROR, "f", 1, message, None, sys.exc_info())
+
+
+@pytest.mark.parametrize("formatter", [Plain(), JsonLines()])
+def test_of_an_exception_the_type_and_the_frames_are_told_and_not_its_text(formatter: logging.Formatter) -> None:
+    task = f"Task exception was never retrieved\nfuture: <Task exception=ValueError('the key {SECRET} is wrong')>"
+    for record in (record_of("failed"), record_of(f"failed: the key {SECRET} is wrong"), record_of(task, "asyncio")):
+        told = formatter.format(record)
+        assert SECRET not in told and "ValueError" in told and "record_of" in told and "test_logs.py" in told
+
+
+def test_without_any_setting_a_fault_is_told_without_its_text() -> None:
+    script = f"""
+import logging
+from toolscout.server.logs import configure_logging
+from toolscout.settings import Settings
+configure_logging(Settings())
+try:
+    raise ValueError("{SECRET}")
+except ValueError:
+    logging.getLogger("toolscout.server.app").exception("invoke failed")
+    logging.getLogger("fastmcp.server").exception("it failed")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "invoke failed" in done.stderr and "it failed" in done.stderr and "ValueError" in done.stderr
+    assert SECRET not in done.stderr

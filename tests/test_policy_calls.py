@@ -9,6 +9,7 @@ import pty
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+from filelock import FileLock
 from here import Person, client_of, over_http
 from mcp.shared.exceptions import MCPError
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, Implementation, InputRequiredResult
@@ -662,7 +664,7 @@ async def test_every_call_leaves_one_line_and_no_value_in_clear(ready: Home) -> 
         with pytest.raises(Exception, match=r"(?i)timed out|timeout"):
             await client.call_tool_mcp("invoke", {"tool_id": "tiny/hang"}, timeout=0.5)
         for _ in range(100):
-            if len(ready.audit) == 7:
+            if len(ready.audit) == 7 and ready.audit[-1]["outcome"] != "begun":
                 break
             await asyncio.sleep(0.05)
     outcomes = [(e["tool_id"], e["outcome"]) for e in ready.audit]
@@ -677,6 +679,116 @@ async def test_every_call_leaves_one_line_and_no_value_in_clear(ready: Home) -> 
     assert (first["action"], first["rule"]) == ("allow", "the default")
     raw = (ready.settings.home / "audit.jsonl").read_text()
     assert secret not in raw and "k3y-of-somebody" not in raw
+
+
+def lines(ready: Home) -> list[dict[str, Any]]:
+    """The log as it is on disk, with both lines of a call."""
+    return [json.loads(line) for line in (ready.settings.home / "audit.jsonl").read_text().splitlines()]
+
+
+async def test_a_call_in_flight_is_in_the_log_before_its_upstream_sees_it(ready: Home) -> None:
+    """Killed without warning while the upstream works, a server leaves the line that the call has begun."""
+    ready.policy("[audit]")
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "toolscout", "serve", env=environment(ready.settings.home),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    call = {"name": "invoke", "arguments": {"tool_id": "tiny/hang", "arguments": {}}}
+    assert server.stdin is not None
+    for message in (
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ):
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    async with asyncio.timeout(60):
+        while "hang" not in ready.calls:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    server.kill()
+    await server.wait()
+    assert [(e["tool_id"], e["outcome"]) for e in ready.audit] == [("tiny/hang", "begun")]
+    assert lines(ready)[0]["id"] and lines(ready)[0]["client"]["name"] == "test 1"
+
+
+async def test_both_lines_of_a_call_count_once(ready: Home) -> None:
+    ready.policy("[audit]")
+    async with client_of(ready.settings) as client:
+        await client.call_tool_mcp("invoke", ECHO)
+        await client.call_tool_mcp("invoke", {"tool_id": "no/such"})
+    assert [(e["outcome"], "id" in e) for e in lines(ready)] == [("begun", True), ("ok", True), ("not_found", False)]
+    assert (
+        lines(ready)[0]["id"] == lines(ready)[1]["id"] and lines(ready)[0]["arguments"] == lines(ready)[1]["arguments"]
+    )
+    assert [e["outcome"] for e in ready.audit] == ["ok", "not_found"]
+
+
+async def test_calls_that_end_before_they_are_looked_at_leave_a_line_too(ready: Home) -> None:
+    ready.policy("[audit]")
+    given = {"text": "hello"}
+    async with client_of(ready.settings) as client:
+        for bad in ({**ECHO, "timeout_s": -1}, {"arguments": given}, {"tool_id": "no/such", "arguments": given}):
+            assert (await client.call_tool_mcp("invoke", bad)).is_error
+        await client.call_tool_mcp("invoke", {"tool_id": "tiny/echo", "arguments": "[1, 2"})
+        ready.policy("broken")
+        assert refused(await client.call_tool_mcp("invoke", ECHO)) == "policy_broken"
+    assert [e["outcome"] for e in ready.audit] == [*["invalid_arguments"] * 2, "not_found", "invalid_arguments",
+                                                   "policy_broken"]  # fmt: skip
+    assert all(e["arguments"]["text"].startswith("hmac:") for e in (*ready.audit[:3], ready.audit[4]))
+    assert ready.audit[3]["arguments"]["arguments"].startswith("hmac:") and ready.calls == []
+
+
+async def test_a_policy_that_is_broken_from_the_start_logs_where_its_audit_table_can_be_read(ready: Home) -> None:
+    ready.policy("[[rules]]\naction = 'maybe'\n[audit]")
+    async with client_of(ready.settings) as client:
+        assert refused(await client.call_tool_mcp("invoke", ECHO)) == "policy_broken"
+    assert [(e["tool_id"], e["outcome"]) for e in ready.audit] == [("tiny/echo", "policy_broken")]
+
+
+async def test_what_the_guard_refuses_is_logged_with_its_arguments(ready: Home) -> None:
+    ready.policy("[audit]")
+    async with Engine(ready.settings) as engine:
+        await engine.loaded()
+        engine.catalogue.set_review(["tiny/echo"], Review.BLOCKED)
+        await engine.reindex()
+        assert (await engine.invoke_raw(**ECHO))["isError"]
+    assert [e["outcome"] for e in ready.audit] == ["not_allowed"]
+    assert ready.audit[0]["arguments"]["text"].startswith("hmac:")
+
+
+async def test_names_that_look_like_secrets_are_hidden(ready: Home) -> None:
+    ready.policy("[audit]")
+    key = "sk-live-Ab12Cd34Ef56Gh78Ij90"
+    async with client_of(ready.settings) as client:
+        await client.call_tool_mcp("invoke", {"tool_id": "tiny/echo", "arguments": {key: 1, f"{key}2": 1, "text": "x"}})
+        for tool_id in (f"bills/pay_bill {key}", "x/password=hunter2"):
+            await client.call_tool_mcp("invoke", {"tool_id": tool_id, "arguments": {"deep": {key: 1}}})
+    raw = (ready.settings.home / "audit.jsonl").read_text()
+    assert key not in raw and "hunter2" not in raw and "[hidden]" in raw
+    assert {"text"} < set(ready.audit[0]["arguments"]) and len(ready.audit[0]["arguments"]) == 3
+
+
+async def test_a_lock_that_is_held_stops_calls_but_not_the_loop(ready: Home) -> None:
+    ready.policy("[audit]")
+    async with Engine(ready.settings) as engine:
+        assert not (await engine.invoke_raw(**ECHO)).get("isError")
+        longest, done = 0.0, False
+
+        async def beat() -> None:
+            nonlocal longest
+            while not done:
+                began = time.perf_counter()
+                await asyncio.sleep(0.01)
+                longest = max(longest, time.perf_counter() - began)
+
+        beating = asyncio.create_task(beat())
+        with FileLock(f"{ready.settings.home / 'audit.jsonl'}.lock"):
+            result = await engine.invoke_raw(**ECHO)
+        done = True
+        await beating
+        assert result["isError"] and "another process holds its lock" in result["content"][0]["text"]
+        assert longest < 1
+    assert ready.calls.count("echo") == 1 and [e["outcome"] for e in ready.audit] == ["ok", "not_allowed"]
 
 
 async def test_no_call_is_made_that_cannot_be_logged(ready: Home) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
+import time
 import types
 
 import pytest
 
-from toolscout.server.secrets import HIDDEN, MissingSecret, Resolver, read_keyring, redact, references
+from toolscout.server.hiding import HIDDEN, Hider
+from toolscout.server.secrets import MissingSecret, Resolver, read_keyring, references
+from toolscout.server.suspect import hide_suspect
 
 ENVIRON = {"TOKEN": "tok-1234", "EMPTY": "", "REGION": "eu"}
 
@@ -55,13 +60,66 @@ def test_what_was_resolved_or_is_named_like_a_secret_is_hidden() -> None:
     resolver.resolve_all(
         {"Authorization": "Bearer abcdef", "API_KEY": "literal-key", "MODE": "verbose", "X": "${TOKEN}"}
     )
-    shown = redact("abcdef literal-key verbose tok-1234", resolver.secrets)
+    shown = Hider(resolver.secrets).hide("abcdef literal-key verbose tok-1234")
     assert shown == f"{HIDDEN} {HIDDEN} verbose {HIDDEN}"
 
 
 def test_redaction_covers_url_encoding_and_longer_secrets_first_and_spares_short_ones() -> None:
-    text = redact("a%2Fb%2Bsecret a/b+secret a/b+secret-long xy", {"a/b+secret", "a/b+secret-long", "xy", ""})
+    text = Hider({"a/b+secret", "a/b+secret-long", "xy", ""}).hide("a%2Fb%2Bsecret a/b+secret a/b+secret-long xy")
     assert text == f"{HIDDEN} {HIDDEN} {HIDDEN} xy"
+
+
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n/KcwggSjAgEAAoIBAQC7VJTU\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("secret", "said", "never"),
+    [
+        (PEM, f"bad key {PEM!r}", "MIIE"),
+        (PEM, json.dumps({"error": f"bad key {PEM}"}), "KcwggSj"),
+        (PEM, json.dumps(json.dumps(PEM)), "KcwggSj"),
+        (PEM, repr(PEM.encode()), "KcwggSj"),
+        (PEM, "\n".join(f"  | {line}" for line in PEM.splitlines()), "KcwggSj"),
+        (PEM, PEM.replace("\n", "\r\n"), "KcwggSj"),
+        ("tok-1234567\n", "the token is tok-1234567.", "tok-"),
+        ("p'a\"ss\\w0rd", repr("p'a\"ss\\w0rd"), "w0rd"),
+        ("p&ss<w0rd>", "<b>p&amp;ss&lt;w0rd&gt;</b>", "w0rd"),
+        ("pass/w0rd+x", "?a=pass%2fw0rd%2bx", "w0rd"),
+        ("pass w0rd", "?a=pass+w0rd", "w0rd"),
+        ("hunter2-hunter2", base64.b64encode(b"hunter2-hunter2").decode(), "aHVudGVy"),
+        ("hunter2-hunter2", "Basic " + base64.b64encode(b"bob:hunter2-hunter2").decode(), "nRlcjItaHVu"),
+        ("hunter2-hunter2", "Basic " + base64.b64encode(b"bobby:hunter2-hunter2").decode(), "aHVudGVy"),
+        ("Basic " + base64.b64encode(b"bob:hunter2-h").decode(), "password hunter2-h", "hunter2"),
+        ("postgresql://app:hunter2@db/x", "role app, password hunter2: refused", "hunter2"),
+        ("postgresql://app:hunt%40r2@db/x", "role app, password hunt@r2: refused", "r2"),
+        ("postgresql://app:hunter2@db/x", base64.b64encode(b"app:hunter2").decode(), "YXBwOmh1bnRl"),
+        ("host=db user=app password=hunter2", "password hunter2 refused", "hunter2"),
+        ('{"type": "account", "private_key": "abcd\\nefgh"}', "the key 'abcd\\nefgh' or\nabcd\nefgh", "efgh"),
+    ],
+)
+def test_every_form_in_which_a_secret_is_printed_is_hidden(secret: str, said: str, never: str) -> None:
+    shown = Hider({secret}).hide(said)
+    assert never in said and never not in shown and HIDDEN in shown
+
+
+def test_what_is_no_secret_stays() -> None:
+    said = "postgresql at db refused the user app: no such database x (account, true)"
+    hider = Hider({"postgresql://app:hunter2@db/x", '{"type": "account", "private_key": "abcd"}', "token=true"})
+    assert hider.hide(said) == said and hider.hide_cut(said) == said
+
+
+def test_what_was_written_out_is_hidden_where_it_looks_like_a_secret() -> None:
+    resolver = Resolver(ENVIRON)
+    for value in ("postgresql://app:hunter2@db/x", "--key=sk-live-Ab12Cd34Ef56", "/home/bob/a-file.json", "--verbose"):
+        resolver.resolve(value)
+    assert resolver.secrets == {"hunter2", "sk-live-Ab12Cd34Ef56"}
+
+
+def test_large_secrets_and_texts_take_no_time() -> None:
+    hider = Hider({"".join(f"{n:06x}" for n in range(10_000)), PEM * 20})
+    began = time.perf_counter()
+    hider.hide_cut("ab-----" * 20_000)
+    assert time.perf_counter() - began < 2
 
 
 def test_references_lists_what_an_entry_needs() -> None:
@@ -99,3 +157,23 @@ def test_without_a_keyring_a_reference_is_missing(monkeypatch: pytest.MonkeyPatc
     broken = types.ModuleType("keyring")
     monkeypatch.setitem(sys.modules, "keyring", broken)
     assert read_keyring("toolscout", "gh") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("a token of love", "a token of love"),
+        ("mail with sk-live-Ab12Cd34Ef56 to bob", "mail with [hidden] to bob"),
+        ("login password=hunter2 as bob", "login password=[hidden] as bob"),
+        ('login password: "hunter 2 x" as bob', 'login password: "[hidden]" as bob'),
+        ("Authorization: Bearer abc.def now", "Authorization: [hidden] now"),
+        ("mysql --password hunter2 -e x", "mysql --password [hidden] -e x"),
+        ("api_key=a token=b", "api_key=[hidden] token=[hidden]"),
+        ("read postgresql://app:pw@db/x now", "read [hidden] now"),
+        ('{"pass\\u0077ord": "hunter2"}', "[hidden]"),
+        ("-----BEGIN RSA PRIVATE KEY----- abc", "[hidden]"),
+    ],
+)
+def test_what_looks_like_a_secret_in_a_text_is_hidden(said: str, kept: str) -> None:
+    assert hide_suspect(said) == kept
+    assert hide_suspect(kept) == kept

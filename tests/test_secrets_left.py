@@ -29,6 +29,11 @@ PLANTED = {
     "header": "hdr-Qw98Er76Ty54Ui32",
     "token of the HTTP face": "tok-Mn43Bv21Cx09Za87",
     "database of a client's server": "cli-Jk65Hg43Fd21Sa09",
+    "long token": "".join(f"{n:04x}w" for n in range(400)),
+    "private key": "MIIEvQIBADANBgkqhkiG9w0B\n/KcwggSjAgEAAoIBAQC7VJTU\n",
+    "word of a query": "qry-Bn56Vm47Cx38",
+    "line of a file": "lin-Pq10Wo29Ei38Ru47",
+    "password of a DSN": "dsn-Al10Sk29Dj38Fh47",
 }
 POLICY = '[audit]\nvalues = "hash"\n[[audit.rules]]\nkeep = "clear"\ntool = "*"\n'
 
@@ -52,7 +57,19 @@ def found_in(data: bytes) -> set[str]:
     """Names of the planted secrets that the bytes hold."""
     if data[:2] == b"\x1f\x8b":
         data = gzip.decompress(data)
-    return {name for name, secret in PLANTED.items() if any(form in data for form in forms(secret))}
+    return {
+        name
+        for name, secret in PLANTED.items()
+        if any(form in data for piece in pieces(secret) for form in forms(piece))
+    }
+
+
+def pieces(secret: str) -> list[str]:
+    """What must not be found of a secret: its lines, and of a long one every part of 20 characters."""
+    lines = secret.split()
+    if len(lines[0]) < 100:
+        return lines if "\n" in secret else [secret]
+    return [secret[start : start + 20] for start in range(0, len(secret), 10)]
 
 
 def test_the_search_itself_finds_them(tmp_path: Path) -> None:
@@ -61,6 +78,7 @@ def test_the_search_itself_finds_them(tmp_path: Path) -> None:
             secret.encode(),
             gzip.compress(secret.encode()),
             base64.b64encode(b"ab" + secret.encode() + b"cd"),
+            repr(secret).encode(),
         ):
             assert found_in(data) == {name}
 
@@ -72,7 +90,14 @@ def test_a_run_leaves_no_secret_behind(tmp_path: Path) -> None:
     entry = {
         "command": sys.executable,
         "args": [str(LEAKY), f"postgresql://app:{PLANTED['argument of the upstream']}@db.example/x"],
-        "env": {"LEAKY_TOKEN": "${PLANTED_TOKEN}", "LEAKY_PASSWORD": PLANTED["literal"]},
+        "env": {
+            "LEAKY_TOKEN": "${PLANTED_TOKEN}",
+            "LEAKY_PASSWORD": PLANTED["literal"],
+            "LEAKY_LONG": "${PLANTED_LONG}",
+            "LEAKY_PEM": "${PLANTED_PEM}",
+            "LEAKY_LINE": "${PLANTED_LINE}",
+            "LEAKY_DSN": "${PLANTED_DSN}",
+        },
     }
     remote = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": f"Bearer {PLANTED['header']}"}}
     failing = {**entry, "command": "/nonexistent/server"}
@@ -85,6 +110,10 @@ def test_a_run_leaves_no_secret_behind(tmp_path: Path) -> None:
         "TOOLSCOUT_STARTER": "0",
         "TOOLSCOUT_DEBUG": "1",
         "PLANTED_TOKEN": PLANTED["environment"],
+        "PLANTED_LONG": PLANTED["long token"],
+        "PLANTED_PEM": PLANTED["private key"],
+        "PLANTED_LINE": PLANTED["line of a file"] + "\n",
+        "PLANTED_DSN": f"postgresql://app:{PLANTED['password of a DSN']}@db.example/x",
         "TMPDIR": str(temporary),
         "PYTHONPYCACHEPREFIX": str(temporary),
     }
@@ -188,13 +217,24 @@ def _session(environ: dict[str, str], work: Path, said: list[tuple[str, bytes]])
             def call(name: str, **arguments: Any) -> str:
                 return json.dumps(client.request("tools/call", {"name": name, "arguments": arguments}))
 
-            call("find_tools", query="echo of a text")
-            call("suggest_call", task="echo a text", tool_ids=["leaky/echo"])
+            asked = PLANTED["word of a query"]
+            call("find_tools", query=f"echo of a text, password={asked}")
+            call("suggest_call", task=f"echo a text with the token: {asked}", tool_ids=["leaky/echo"])
+            call("invoke", tool_id=f"leaky/echo password={asked}", arguments={})
+            time.sleep(3)  # the call log is written soon, not at once
             given = {"api_key": PLANTED["argument of a call"], "text": f"the key is {PLANTED['argument of a call']}"}
             echoed = call("invoke", tool_id="leaky/echo", arguments=given)
             assert PLANTED["literal"] in echoed, echoed  # it really leaks
-            for name in ("leaky/failure", "leaky/refusal", "leaky/crash", "remote/x", "failing/x", "leaky/echo"):
+            for name in ("leaky/failure", "leaky/refusal", "remote/x", "failing/x", "leaky/echo"):
                 call("invoke", tool_id=name, arguments=given)
+            for name in ("leaky/refusal", "leaky/crash", "leaky/echo", "leaky/forms"):
+                if name == "leaky/echo":
+                    call("invoke", tool_id=name, arguments=given)  # or it counts as one that crashes in a row
+                    continue
+                # Its last words are not what was asked for.
+                answer = call("invoke", tool_id=name, arguments=given)
+                assert "leaky" in answer and "[hidden]" in answer
+                assert found_in(answer.encode()) <= {"argument of a call"}, answer
         finally:
             server.kill()
             server.wait(60)

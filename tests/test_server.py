@@ -273,6 +273,20 @@ async def test_calls_are_logged_without_argument_values(ready: Settings) -> None
     assert "sesame-open-77" not in repr(log)
 
 
+async def test_the_call_log_keeps_no_secret_out_of_a_query_and_no_tool_that_is_none(ready: Settings) -> None:
+    key, password = "sk-live-Ab12Cd34Ef56Gh78Ij90", "hunter2-hunter2"
+    async with Engine(ready) as engine:
+        await engine.find_tools(f"weather forecast with {key} password={password} for Rome")
+        await engine.suggest_call(f"weather forecast for Rome, my key is {key}", ["weather/get_forecast"])
+        for tool_id in (f"tiny/{key}", f"password={password}", "tiny/echo", "tiny/no-such"):
+            await engine.invoke_raw(tool_id, {"text": "x"})
+    with Catalogue(ready.database_url) as catalogue:
+        log = catalogue.call_log(10)
+    assert key not in repr(log) and password not in repr(log)
+    assert "weather forecast with [hidden] password=[hidden] for Rome" in {entry.query for entry in log}
+    assert [entry.tool_id for entry in log if entry.kind == "invoke"] == [None, "tiny/echo", None, None]
+
+
 async def test_a_server_written_into_the_file_by_hand_is_listed_by_the_next_start(settings: Settings) -> None:
     entry = {"mcpServers": {"by-hand": {"command": sys.executable, "args": [str(TINY)]}}}
     settings.servers_file.write_text(json.dumps(entry))
