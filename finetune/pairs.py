@@ -17,7 +17,7 @@ from toolscout.errors import BadInput
 from toolscout.index.document import lead, query_text, server_text, tool_text
 from toolscout.index.words import fold, has_words
 from toolscout.jsonl import parse_record, read_objects, read_records
-from toolscout.records import Call, Review, Server, Tool
+from toolscout.records import Call, Review, Server, ServerState, Tool
 
 VIEWS = ("full", "no_description", "no_parameters", "no_server", "server")
 """``full`` and ``server`` are what the index encodes; the others leave a part of ``full`` out."""
@@ -48,15 +48,18 @@ class Pool:
     held_out: frozenset[str] = frozenset()
 
     def shown(self) -> list[str]:
-        """Ids of the tools that training may show: approved and not held out."""
+        """Ids of the tools that training may show."""
         return [t.tool_id for t in self.tools.values() if self.may_show(t.tool_id)]
 
     def may_show(self, tool_id: str) -> bool:
-        """Whether training may show this tool."""
+        """Whether training may show this tool: approved, its server not quarantined, and not held out."""
         if tool_id == NOTHING:
             return True
         tool = self.tools.get(tool_id)
-        return tool is not None and tool.review is Review.APPROVED and tool_id not in self.held_out
+        if tool is None or tool.review is not Review.APPROVED or tool_id in self.held_out:
+            return False
+        server = self.servers.get(tool.server_id)
+        return server is None or server.state is not ServerState.QUARANTINED
 
     def without(self, tool_ids: Collection[str]) -> Pool:
         """The same pool with these tools held out as well."""

@@ -29,19 +29,26 @@ LOG_KEPT = 100_000
 
 _BATCH = 500
 
+_HELD = f"""SELECT tool_id FROM tool WHERE review <> '{Review.APPROVED}' UNION
+SELECT tool_id FROM tool JOIN server ON server.server_id = tool.server_id WHERE state = '{ServerState.QUARANTINED}'"""
+_STANDINGS = "SELECT tool_id, review, accepted, title FROM tool WHERE server_id = :server_id"
+
 
 @dataclass
 class Change:
     """What putting a server's tools did, as lists of tool ids.
 
     ``changed`` holds every known tool of which anything was different; those whose fingerprint changed were approved
-    before and are now under review (unless the change was accepted).
+    before and are now under review (unless the change was accepted). ``waiting`` are those, new or known, that a person
+    has to approve; ``accepted`` are known ones that do not say what was approved before and were approved unseen.
     """
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -60,6 +67,15 @@ class ToolKey:
     tool_id: str
     server_id: str
     version: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The guard's verdict on a tool, the fingerprint that was approved last, and the title that the tool has here."""
+
+    review: Review
+    accepted: str | None
+    title: str | None
 
 
 @dataclass(frozen=True)
@@ -103,13 +119,18 @@ class Catalogue:
     @property
     def revision(self) -> int:
         """Grows with every committed change to servers, tools, reviews and exemplars; not with vectors or the log."""
-        with self._database.light() as light:
+        with self._database.glance() as light:
             if light is not None:
                 return int(light.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])
         from toolscout.index import reading
 
         with self._database.reading() as connection:
             return reading.revision(connection)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether reading `revision` is a matter of microseconds (SQLite), not of a round trip."""
+        return self._database.path is not None
 
     # --- servers -----------------------------------------------------------------------------------------------------
 
@@ -125,9 +146,9 @@ class Catalogue:
 
         New tools keep the review that their record carries, except that ``trust=False`` makes an approved one pending,
         and so does a finding of the scanner; a changed tool with one is not accepted by ``accept_changes`` either.
-        The review of a known tool changes only here: approved becomes changed when the fingerprint is another one, and
-        back when the accepted fingerprint returns or ``accept_changes`` is set. Pending and blocked tools stay so; so
-        does the verdict on a tool that the server leaves out for a while.
+        The review of a known tool changes only here: approved becomes changed when the fingerprint or title is another
+        one, and back when the accepted version returns or ``accept_changes`` is set. Pending and blocked tools stay so;
+        so does the verdict on a tool that the server leaves out for a while.
         ``first_seen`` keeps the earliest moment known, ``changed_at`` is the last change of the fingerprint.
 
         Raises:
@@ -207,25 +228,17 @@ class Catalogue:
             writing.bump(connection)
         return tools
 
-    def entities(self) -> Iterator[tuple[Server, str]]:
-        """Each server whose tools describe themselves, with its `toolscout.records.entity_key`, ordered by id."""
-        from toolscout.index import reading
+    def unite(self, kept: str, gone: Sequence[str]) -> Merged:
+        """Merge servers of identical tools, whatever these are called, into ``kept``, in one transaction.
 
-        for servers in batched(self.servers(), _BATCH):
-            with self._database.reading() as connection:
-                keys = reading.entity_keys(connection, [server.server_id for server in servers])
-            yield from ((server, keys[server.server_id]) for server in servers if server.server_id in keys)
-
-    def unite(self, kept: str, gone: Sequence[str], *, dry_run: bool = False) -> Merged:
-        """Merge servers of identical tool descriptions into ``kept``, in one transaction.
-
-        It takes over their sources, the facts it lacks, and their tools' exemplars. A server that is not identical (any
-        more) is left alone. ``dry_run`` undoes it all again.
+        It takes over their sources, the facts it lacks, and their tools' exemplars. Left alone is a server that is not
+        identical (any more) and one with a tool that is not approved: a copy displaces nothing that it imitates, and a
+        verdict on a tool is not lost with its server.
         """
         from toolscout.index import writing
 
         merged = Merged()
-        with self._database.writing(undo=dry_run) as connection:
+        with self._database.writing() as connection:
             writing.unite(connection, plain(kept), [plain(g) for g in gone], merged)
             if merged.removed:
                 writing.bump(connection)
@@ -258,6 +271,32 @@ class Catalogue:
         wanted = None if reviews is None else [str(r) for r in reviews]
         of = None if server_id is None else plain(server_id)
         return self._paged(lambda c, after: reading.tool_page(c, after, of, wanted), lambda t: t.tool_id)
+
+    def held(self) -> frozenset[str]:
+        """Ids of all tools that are not approved, or whose server is quarantined."""
+        return frozenset(row[0] for row in self._look(_HELD, {}))
+
+    def standings(self, server_id: str) -> dict[str, Standing]:
+        """By tool id how the guard stands to the tools of a server; empty for a server that is not known."""
+        rows = self._look(_STANDINGS, {"server_id": plain(server_id)})
+        return {tool_id: Standing(Review(review), accepted, title) for tool_id, review, accepted, title in rows}
+
+    def _look(self, statement: str, values: Mapping[str, str]) -> list[Any]:
+        """Rows of a statement that both databases understand; with SQLite it never waits for a writer."""
+        with self._database.glance() as light:
+            if light is not None:
+                return light.execute(statement, values).fetchall()
+        from sqlalchemy import text
+
+        with self._database.reading() as connection:
+            return list(connection.execute(text(statement), values))
+
+    def has_listed(self, server_id: str) -> bool:
+        """Whether the server has tools here, or had some that it left out since."""
+        from toolscout.index import reviews
+
+        with self._database.reading() as connection:
+            return reviews.has_listed(connection, plain(server_id))
 
     def tool_keys(self) -> Iterator[ToolKey]:
         """Approved tools ordered by id, without schemas: enough to see what changed since the index was built."""

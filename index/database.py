@@ -43,6 +43,8 @@ class Database:
         self.path: Path | None = None
         self._light: sqlite3.Connection | None = None
         self._guard = threading.Lock()
+        self._glance: sqlite3.Connection | None = None
+        self._glance_guard = threading.Lock()
         if url.startswith("sqlite:"):
             self.path = _sqlite_path(url)
             self.url = f"sqlite:///{self.path}"
@@ -86,8 +88,8 @@ class Database:
             yield connection
 
     @contextlib.contextmanager
-    def writing(self, undo: bool = False) -> Iterator[Connection]:
-        """A write transaction, one at a time across all processes; rolled back if its block raises or for ``undo``."""
+    def writing(self) -> Iterator[Connection]:
+        """A write transaction, one at a time across all processes; rolled back if its block raises."""
         import sqlalchemy
 
         with _reported(), self.engine.execution_options(toolscout_write=True).begin() as connection:
@@ -95,8 +97,6 @@ class Database:
                 # The same single-writer rule that SQLite has: without it two importers could deadlock.
                 connection.execute(sqlalchemy.text("SELECT value FROM meta WHERE key = 'revision' FOR UPDATE"))
             yield connection
-            if undo and (transaction := connection.get_transaction()):
-                transaction.rollback()
 
     @contextlib.contextmanager
     def light(self) -> Iterator[sqlite3.Connection | None]:
@@ -108,6 +108,23 @@ class Database:
             return
         with self._guard, _reported():
             yield self._light
+
+    @contextlib.contextmanager
+    def glance(self) -> Iterator[sqlite3.Connection | None]:
+        """A plain SQLite connection that is only read from, or None with PostgreSQL.
+
+        Apart from `light`, which may wait for a minute behind another process's transaction: readers wait for nobody.
+        """
+        if self.path is None:
+            yield None
+            return
+        with self._glance_guard, _reported():
+            if self._light is None:
+                raise StorageError("The catalogue is closed.")
+            if self._glance is None:
+                self._glance = _connect(str(self.path))
+                self._glance.execute("PRAGMA query_only = ON")
+            yield self._glance
 
     def describe(self) -> dict[str, Any]:
         """Where the catalogue is kept, without any password, its schema, and its size in bytes."""
@@ -130,6 +147,10 @@ class Database:
             if self._light is not None:
                 self._light.close()
                 self._light = None
+        with self._glance_guard:
+            if self._glance is not None:
+                self._glance.close()
+                self._glance = None
 
     def _open_sqlite(self, path: Path) -> None:
         with _reported():

@@ -21,7 +21,7 @@ from toolscout.index.tables import (
     TrajectoryRow,
     VectorRow,
 )
-from toolscout.records import Call, Review, Server, Tool, Trajectory, entity_key
+from toolscout.records import Call, Review, Server, Tool, Trajectory, canonical_json, sha256_hex
 
 Vector = NDArray[np.float32]
 Where = list[ColumnElement[bool]]
@@ -120,13 +120,23 @@ def call_log(connection: Connection, limit: int) -> list[dict[str, Any]]:
 
 
 def entity_keys(connection: Connection, server_ids: Sequence[str]) -> dict[str, str]:
-    """Entity key by server id, of those servers whose tools describe themselves."""
-    described: dict[str, list[Tool]] = {}
-    query = select(TOOL.c.server_id, TOOL.c.description).where(TOOL.c.server_id.in_(server_ids))
-    for server_id, description in connection.execute(query):
-        described.setdefault(server_id, []).append(Tool.model_construct(description=description))
-    keys = {server_id: entity_key(tools) for server_id, tools in described.items()}
-    return {server_id: key for server_id, key in keys.items() if key is not None}
+    """What a server's tools say and take, whatever they are called, as a hash by server id: equal ones are one entity.
+
+    Stricter than `toolscout.records.entity_key`, as one of the servers goes: schemas count, too. Servers that say
+    nothing of their tools, and those with a tool that is not approved, have none.
+    """
+    said: dict[str, set[str]] = {}
+    speaking: set[str] = set()
+    barred: set[str] = set()
+    fields = (TOOL.c.server_id, TOOL.c.review, TOOL.c.description, TOOL.c.input_schema, TOOL.c.output_schema)
+    for row in connection.execute(select(*fields).where(TOOL.c.server_id.in_(server_ids))):
+        text = row.description.strip()
+        if text:
+            speaking.add(row.server_id)
+        if row.review != Review.APPROVED:
+            barred.add(row.server_id)
+        said.setdefault(row.server_id, set()).add(canonical_json([text, row.input_schema, row.output_schema]))
+    return {one: sha256_hex("\n".join(sorted(said[one]))) for one in said if one in speaking - barred}
 
 
 def counts(connection: Connection) -> dict[str, Any]:

@@ -85,6 +85,14 @@ def pins(connection: Connection, tool_ids: Sequence[str]) -> dict[str, dict[str,
     return found
 
 
+def has_listed(connection: Connection, server_id: str) -> bool:
+    """Whether tools of a server are or were there: what it adds now is a change of it."""
+    return any(
+        connection.execute(select(of.c.tool_id).where(of.c.server_id == server_id).limit(1)).first() is not None
+        for of in (TOOL, PIN)
+    )
+
+
 def remember(connection: Connection, rows: Iterable[dict[str, Any]]) -> None:
     """Keep what was accepted of approved tools that are about to change."""
     kept = [

@@ -7,6 +7,7 @@ enumeration may mean it. Fingerprints are computed over the stored form.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from toolscout.errors import BadInput
@@ -93,3 +94,19 @@ def _row(record: Record, key: str) -> dict[str, Any]:
     if len(row[key].encode()) > MAX_ID:
         raise BadInput(f"The id {row[key][:100]}... is longer than {MAX_ID} bytes.")
     return row
+
+
+def reads_as(row: Mapping[str, Any], fingerprint: str | None, title: str | None) -> bool:
+    """Whether a tool says no more than an accepted version. A fingerprint knows no title, so that is compared beside
+    it: one that is left out, or only spells the tool's name, is no change."""
+    if row["fingerprint"] != fingerprint:
+        return False
+    said = row["title"]
+    if said is None or said == title:
+        return True
+    # Letters are not all that a model reads, but of plain ASCII they are all that says something.
+    return bool(said.isascii() and said.isprintable() and _letters(said) in _letters(row["name"]))
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))

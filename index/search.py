@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -250,6 +250,13 @@ class SearchIndex:
         """A tool by its id, or None."""
         row = self._row(tool_id)
         return None if row < 0 else self._tool(row)
+
+    def known(self, tool_ids: Collection[str]) -> frozenset[str]:
+        """Those of the ids that are in this index."""
+        ids = list(tool_ids)
+        wanted = np.array([id_hash(tool_id) for tool_id in ids], dtype=np.uint64)
+        rows = lookup(self.sorted_ids, self.id_order, wanted)
+        return frozenset(tool_id for tool_id, row in zip(ids, rows, strict=True) if row >= 0)
 
     def get_server(self, server_id: str) -> Server | None:
         """A server by its id, or None."""

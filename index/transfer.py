@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 from toolscout.errors import BadInput, NotFound
 from toolscout.index.catalogue import Catalogue, batched
-from toolscout.index.duplicates import deduplicate as deduplicate
 from toolscout.index.rows import exemplar_row, server_row, tool_row, trajectory_row
 from toolscout.jsonl import count_lines, parse_record, read_objects, write_records
 from toolscout.records import Call, JsonObject, Record, Server, ServerState, Tool, Trajectory

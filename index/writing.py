@@ -24,10 +24,10 @@ from toolscout.index.reading import (
     entity_keys,
 )
 from toolscout.index.reviews import forget, pins, remember, remember_gone
-from toolscout.index.rows import exemplar_row, plain, server_row, tool_row, trajectory_row
+from toolscout.index.rows import exemplar_row, plain, reads_as, server_row, tool_row, trajectory_row
 from toolscout.index.statements import chunks, inserting, now, upsert
 from toolscout.jsonl import well_formed
-from toolscout.records import Call, Review, Server, ServerState, Tool, Trajectory
+from toolscout.records import Call, Review, Server, ServerState, Tool, Trajectory, canonical_json
 
 if TYPE_CHECKING:
     from toolscout.index.catalogue import Change, Merged
@@ -135,24 +135,28 @@ def put_tools(
     for chunk in chunks(list(by_id)):
         found = rows_of(connection.execute(select(TOOL).where(TOOL.c.tool_id.in_(chunk))))
         known = {row["tool_id"]: row for row in found}
-        pinned = pins(connection, [tool_id for tool_id in chunk if tool_id not in known])
+        lost = [t for t in chunk if t not in known or known[t]["review"] == Review.CHANGED]
+        pinned = pins(connection, lost)
         rows, outdated = [], []
         for tool_id in chunk:
-            row, old = by_id[tool_id], known.get(tool_id)
+            row, old, pin = by_id[tool_id], known.get(tool_id), pinned.get(tool_id)
             if guards is not None and (old is None or any(old[k] != row[k] for k in ("fingerprint", "title"))):
                 row["findings"] = guards.findings(tool_id, row["findings"])
             if old is None:
-                new = _new_tool(row, moment, trust, accept_changes, pinned.get(tool_id))
+                new = _new_tool(row, moment, trust, accept_changes, pin)
                 change.added.append(tool_id)
             else:
-                new = _known_tool(row, old, moment, accept_changes)
-                if old["review"] == Review.APPROVED and new["fingerprint"] != old["fingerprint"]:
+                new = _known_tool(row, old, moment, accept_changes, pin)
+                if old["review"] == Review.APPROVED and not reads_as(new, old["fingerprint"], old["title"]):
                     outdated.append(old)
                 differs = any(new[k] != old[k] for k in new if k not in ("review", "accepted"))
                 (change.changed if differs else change.unchanged).append(tool_id)
-                if new == old:
-                    continue
-            rows.append(new)
+            if new["review"] in (Review.PENDING, Review.CHANGED):
+                change.waiting.append(tool_id)
+            elif new["review"] == Review.APPROVED and _accepted_anew(new, old, pin):
+                change.accepted.append(tool_id)
+            if new != old:
+                rows.append(new)
         if rows:
             remember(connection, outdated)
             upsert(connection, TOOL, rows)
@@ -178,24 +182,27 @@ def _returned(row: dict[str, Any], review: str, pin: dict[str, Any], accept_chan
     """The review of a tool that its server left out and lists again: as if it had been there all the while."""
     if pin["gone"] in (Review.BLOCKED, Review.PENDING):
         return str(pin["gone"])
-    if row["fingerprint"] == pin["accepted"]:
+    if reads_as(row, pin["accepted"], _title_of(pin, row["title"])):
         return str(Review.APPROVED)
     return review if accept_changes and review == Review.APPROVED else str(Review.CHANGED)
 
 
-def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_changes: bool) -> dict[str, Any]:
-    review, changed_at, findings = old["review"], old["changed_at"], row["findings"] or old["findings"]
-    same = row["fingerprint"] == old["fingerprint"]
-    if not same:
-        changed_at, findings = moment, row["findings"]
-        if review == Review.APPROVED:
-            review = Review.CHANGED
-    acceptable = accept_changes and (same or not held(findings))
-    if same and review == Review.APPROVED and row["title"] != old["title"] and held(row["findings"]):
-        review = Review.PENDING  # the fingerprint does not know titles
-    if review == Review.CHANGED and (acceptable or row["fingerprint"] == old["accepted"]):
+def _known_tool(
+    row: dict[str, Any], old: dict[str, Any], moment: str, accept_changes: bool, pin: dict[str, Any] | None
+) -> dict[str, Any]:
+    """``pin``: what was accepted of a tool that is not that any more."""
+    review, changed_at, findings = old["review"], old["changed_at"], row["findings"]
+    if row["fingerprint"] != old["fingerprint"]:
+        changed_at = moment
+    elif row["title"] == old["title"]:  # it was not scanned again
+        findings = findings or old["findings"]
+    if review == Review.APPROVED and not reads_as(row, old["fingerprint"], old["title"]):
+        review = Review.CHANGED
+    # Listed twice, a change that the scanner objects to is no less unseen.
+    acceptable = accept_changes and not held(findings)
+    if review == Review.CHANGED and (acceptable or reads_as(row, old["accepted"], _title_of(pin, old["title"]))):
         # Meanwhile the server may have come to say of itself what nobody has looked at.
-        review = Review.PENDING if held(f for f in findings if _of_server(f)) and not acceptable else Review.APPROVED
+        review = Review.PENDING if held(f for f in findings if _of_server(f)) else Review.APPROVED
     accepted = row["fingerprint"] if review == Review.APPROVED else old["accepted"]
     seen = min(filter(None, (old["first_seen"], row["first_seen"])), default=moment)
     return row | {
@@ -205,6 +212,20 @@ def _known_tool(row: dict[str, Any], old: dict[str, Any], moment: str, accept_ch
         "changed_at": changed_at,
         "findings": findings,
     }
+
+
+def _title_of(pin: Mapping[str, Any] | None, unknown: str | None) -> str | None:
+    """The title of the accepted version, or ``unknown`` where that was not kept."""
+    return pin["record"]["title"] if pin is not None and pin["record"] is not None else unknown
+
+
+def _accepted_anew(new: Mapping[str, Any], old: Mapping[str, Any] | None, pin: Mapping[str, Any] | None) -> bool:
+    """Whether an approved tool says something else than what was approved before."""
+    before = old or pin
+    if before is None or before["accepted"] is None:
+        return False
+    title = _title_of(pin, old["title"] if old is not None else new["title"])
+    return not reads_as(new, before["accepted"], title)
 
 
 class _Guards:
@@ -257,7 +278,11 @@ def remove_server(connection: Connection, server_id: str) -> int | None:
 
 
 def unite(connection: Connection, kept: str, gone: Sequence[str], merged: Merged) -> None:
-    """Merge servers into one of identical tool descriptions; those that are identical no longer are left alone."""
+    """Merge servers into one of identical tools; see `Catalogue.unite`.
+
+    What is known of the others' tools outlives them, as if they had been left out for a while: a block stands when such
+    a server comes back.
+    """
     keys = entity_keys(connection, [kept, *gone])
     rows = rows_of(connection.execute(select(SERVER).where(SERVER.c.server_id.in_([kept, *gone]))))
     servers = {row["server_id"]: row for row in rows}
@@ -276,23 +301,29 @@ def unite(connection: Connection, kept: str, gone: Sequence[str], merged: Merged
         row["popularity"] = max(filter(None, (row["popularity"], other["popularity"])), default=row["popularity"])
     connection.execute(update(SERVER).where(SERVER.c.server_id == kept).values(row))
     merged.exemplars = _move_exemplars(connection, kept, merged.removed)
-    merged.tools = sum(remove_server(connection, one) or 0 for one in merged.removed)
+    for one in merged.removed:
+        merged.tools += len(remove_missing(connection, one, ()))
+        connection.execute(delete(SERVER).where(SERVER.c.server_id == one))
 
 
 _FACTS = ("title", "description", "summary", "category", "version", "license", "homepage", "instructions")
 
 
 def _move_exemplars(connection: Connection, kept: str, gone: Sequence[str]) -> int:
-    """Point the exemplars of removed servers' tools to the kept server's tool of the same description (and name)."""
-    fields = select(TOOL.c.tool_id, TOOL.c.name, TOOL.c.description)
+    """Point the exemplars of removed servers' tools to the kept server's tool that says and takes the same."""
+    fields = select(TOOL.c.tool_id, TOOL.c.name, TOOL.c.description, TOOL.c.input_schema)
     by_name: dict[tuple[str, str], str] = {}
     by_text: dict[str, str] = {}
-    for tool_id, name, text in connection.execute(fields.where(TOOL.c.server_id == kept).order_by(TOOL.c.tool_id)):
-        by_name[name, text.strip()] = tool_id
-        by_text.setdefault(text.strip(), tool_id)
+    for tool_id, name, text, schema in connection.execute(
+        fields.where(TOOL.c.server_id == kept).order_by(TOOL.c.tool_id)
+    ):
+        said = canonical_json([text.strip(), schema])
+        by_name[name, said] = tool_id
+        by_text.setdefault(said, tool_id)
     heirs: dict[str, str] = {}
-    for tool_id, name, text in connection.execute(fields.where(TOOL.c.server_id.in_(gone))):
-        heirs[tool_id] = by_name.get((name, text.strip())) or by_text[text.strip()]
+    for tool_id, name, text, schema in connection.execute(fields.where(TOOL.c.server_id.in_(gone))):
+        said = canonical_json([text.strip(), schema])
+        heirs[tool_id] = by_name.get((name, said)) or by_text[said]
     moved = 0
     for chunk in chunks(list(heirs)):
         of_tools = select(EXEMPLAR_TOOL.c.exemplar_id).where(EXEMPLAR_TOOL.c.tool_id.in_(chunk))

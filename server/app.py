@@ -53,6 +53,10 @@ _ANSWER_SECONDS = 600.0  # as long as FastMCP lets the stateless era take
 _INPUTS = {"find_tools": contract.FIND_INPUT, "suggest_call": contract.SUGGEST_INPUT, "invoke": contract.INVOKE_INPUT}
 
 
+_UNKNOWN = "unknown"
+"""What metrics, spans and log lines call a tool that is not one of ours."""
+
+
 class App:
     """One engine behind one FastMCP server. ``local``: its clients run on this machine, as the same user."""
 
@@ -85,7 +89,10 @@ class App:
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams
     ) -> dict[str, Any]:
         if params.name not in _INPUTS:
-            return text_result(self._unknown_tool(params.name), is_error=True)
+            # Told as what it is: the name itself is the client's own text.
+            with self.engine.telemetry.tool_call(_UNKNOWN, ctx) as call:
+                call.error = "unknown_tool"
+                return text_result(self._unknown_tool(params.name), is_error=True)
         with self.engine.telemetry.tool_call(params.name, ctx) as call:
             result = await self._dispatch(ctx, params, call)
             if result.get("isError"):
@@ -109,6 +116,8 @@ class App:
                 self.engine.governor.turned_away(arguments.get("tool_id"), given, partial(_identity, ctx), call.error)
             return text_result(f"{params.name} was not called.\n{wrong}\nIts input schema: {schema}", is_error=True)
         try:
+            if params.name != "invoke":
+                self.engine.governor.admit_search(params.name, partial(_identity, ctx))
             if params.name == "find_tools":
                 return json_result(await self.engine.find_tools(**arguments))
             if params.name == "suggest_call":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
+import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +30,26 @@ class ClientIdentity:
 
     @property
     def key(self) -> str:
-        """What rate limits go by: the authenticated user where there is one of its own, else all that there is."""
+        """What rate limits go by: the authenticated user where there is one of its own, else where it calls from.
+
+        Never the name that it gives itself, which may be another with each call.
+        """
         if self.via == "http" and self.user and self.user != _SHARED:
             return f"http|{self.user}"
-        return "|".join((self.via, self.user, self.address, self.name))
+        return "|".join((self.via, self.user, _place(self.address)))
 
     def as_json(self) -> JsonObject:
         """The fields that say something."""
         return {key: value for key, value in vars(self).items() if value}
+
+
+def _place(address: str) -> str:
+    """An address as a client cannot change it at will: of IPv6 the network of 64 bits, which a single machine gets."""
+    with contextlib.suppress(ValueError):
+        found = ipaddress.ip_address(address)
+        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
+            return str(ipaddress.ip_network((found.packed, 64), strict=False))
+    return address
 
 
 OURSELVES = ClientIdentity("toolscout")

@@ -19,6 +19,7 @@ from toolscout.errors import StorageError, ToolscoutError
 from toolscout.server.secrets import MissingSecret
 
 if TYPE_CHECKING:
+    from toolscout.records import Tool
     from toolscout.server.clients.known import Client, Machine
     from toolscout.server.config import UpstreamConfig
     from toolscout.server.pool import UpstreamPool
@@ -28,6 +29,7 @@ Progress = Callable[[float, float | None], None]
 Status = Literal["ok", "warn", "fail"]
 
 _PACKAGES = ("fastmcp", "mcp", "faiss-cpu", "onnxruntime", "tokenizers", "sqlmodel", "jsonschema-rs")
+_NAMED = 5
 _AT_ONCE = 4
 
 
@@ -222,7 +224,7 @@ async def _upstreams(settings: Settings, start: bool, progress: Progress) -> lis
         async def one(config: UpstreamConfig) -> Check:
             nonlocal done
             async with gate:
-                check = _before_start(config) or await _start(pool, config)
+                check = _before_start(config) or await _start(pool, config, settings)
             done += 1
             progress(done, len(configured))
             return check
@@ -257,7 +259,7 @@ def _install_hint(command: str) -> str:
     return f"Install {name}, or give its full path in mcp.json."
 
 
-async def _start(pool: UpstreamPool, config: UpstreamConfig) -> Check:
+async def _start(pool: UpstreamPool, config: UpstreamConfig, settings: Settings) -> Check:
     name = f"server {config.name}"
     started = time.perf_counter()
     try:
@@ -271,7 +273,25 @@ async def _start(pool: UpstreamPool, config: UpstreamConfig) -> Check:
         return Check(
             name, "warn", "starts, but lists no tools", "It may want configuration; see its own pages.", seconds
         )
+    if differing := await asyncio.to_thread(_differing, settings, config.name, tools):
+        names = ", ".join(sorted(tool_id.rpartition("/")[2] for tool_id in differing)[:_NAMED])
+        said = f"{len(tools)} tools, {len(differing)} other than approved: {names}"
+        return Check(name, "warn", said, f"Run: toolscout refresh {config.name}, then toolscout review", seconds)
     return Check(name, "ok", f"{len(tools)} tools", seconds=seconds)
+
+
+def _differing(settings: Settings, name: str, tools: list[Tool]) -> frozenset[str]:
+    """Approved tools of the server that it lists with another text; none where the catalogue cannot say."""
+    from toolscout.index.catalogue import Catalogue
+    from toolscout.server.holds import held_against
+
+    if settings.database_url.startswith("sqlite:///") and not Path(settings.database_url[10:]).exists():
+        return frozenset()
+    try:
+        with Catalogue(settings.database_url) as catalogue:
+            return held_against(catalogue.standings(name), tools)[0]
+    except ToolscoutError:
+        return frozenset()  # a check of its own says what is wrong with it
 
 
 def _start_hint(config: UpstreamConfig) -> str:

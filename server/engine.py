@@ -19,6 +19,7 @@ from toolscout.records import Review, Server, ServerState, Tool
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import ADVICE_DENIED, ADVICE_FILTERED, ADVICE_PROBED, compact_answer
+from toolscout.server.holds import Holds
 from toolscout.server.journal import Journal
 from toolscout.server.launch import runs
 from toolscout.server.relisting import Relisting
@@ -59,6 +60,7 @@ _POINTER_CHECK_SECONDS = 1.0
 _LOAD_SECONDS = 45.0
 _LISTED_AT_ONCE = 4
 _LISTED = ("transport", "instructions", "protocol_version", "checked_at")  # what only the server itself can say
+_RECORD_SECONDS = 2.0  # a database that another process holds: what differs is held meanwhile without it
 _INSTALL_SECONDS = 300.0  # a first start downloads the package
 _MEND_AGAIN_SECONDS = 5.0
 _EXEMPLARS = 5  # worked calls in a prompt, as MCP-Flow shows
@@ -102,6 +104,8 @@ class Engine:
         self._loading: asyncio.Task[None] | None = None
         self._mending: asyncio.Task[None] | None = None
         self._relisting = Relisting(partial(self.refresh_server, trust=False))
+        self._holds = Holds(self._open_catalogue, self._run)
+        self._strays: tuple[frozenset[str], SearchIndex | None, frozenset[str]] = (frozenset(), None, frozenset())
 
     async def __aenter__(self) -> Engine:
         if self.serving:
@@ -167,8 +171,9 @@ class Engine:
             from toolscout.server.pool import UpstreamPool
 
             self._pool = UpstreamPool(
-                self.settings, self._upstreams, on_tools_changed=self._tools_changed, telemetry=self.telemetry
-            )
+                self.settings, self._upstreams, on_tools_changed=self._tools_changed, compare=self._compare,
+                telemetry=self.telemetry,
+            )  # fmt: skip
         return self._pool
 
     @property
@@ -305,8 +310,8 @@ class Engine:
         return self._pool.status() if self._pool is not None else []
 
     def knows(self, tool_id: str) -> bool:
-        """Whether ``tool_id`` is in the index that is open."""
-        return self._tool(tool_id) is not None
+        """Whether ``tool_id`` is in the index that is open, and not held since."""
+        return tool_id not in self._holds and self._tool(tool_id) is not None
 
     # --- the three tools ---------------------------------------------------------------------------------------------
 
@@ -366,6 +371,7 @@ class Engine:
         if not requests and not (query and query.strip()):
             raise BadInput("find_tools needs a query or requests.", "Say in plain words what you want to do.")
         index = await self.index()
+        stray = await self._stray(index)
         wanted = [ToolRequest(server=r.get("server", ""), tool=r["tool"]) for r in requests]
         enabled = frozenset(self._enabled())
         priors = self._priors if index is self._index else None
@@ -376,14 +382,19 @@ class Engine:
                 read_only=read_only,
                 states=_CALLABLE if ready_only else None,
                 among=enabled if ready_only else None,
-                without=without,
+                without=without | stray,
             )
-            return await self._run(
+            answer = await self._run(
                 partial(
                     index.find, query, requests=wanted, limit=most or limit, filters=filters, exemplars=exemplars,
                     dynamic=dynamic and most is None, favour=enabled, priors=priors,
                 )
             )  # fmt: skip
+            if stray:
+                answer.nearest = [hit for hit in answer.nearest if hit.tool_id not in stray]
+                for hit in answer.hits:
+                    hit.exemplars = [call for call in hit.exemplars if stray.isdisjoint(g.tool_id for g in call.gold)]
+            return answer
 
         policy = self._policy()
         with span("search", attributes={"toolscout.index.tools": len(index)}):
@@ -466,6 +477,7 @@ class Engine:
         if self._index is None:
             await self.loaded()
         try:
+            await self._holds.look()
             result = await self.invoker.invoke_raw(
                 tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, asking=asking, client=client, **relayed
             )
@@ -489,8 +501,8 @@ class Engine:
         """List a configured server's tools, put them into the catalogue, and bring the index up to date.
 
         A tool that is known and has changed is quarantined until it is reviewed, unless ``accept_changes``; a new one
-        is, unless ``trust`` (by default the setting ``trust_imports``). ``patience``:
-        seconds that its start may take, where that is more than the settings allow.
+        is, unless ``trust`` (by default only where nothing of the server is known yet, and by the setting
+        ``trust_imports``). ``patience``: seconds that its start may take, where that is more than the settings allow.
 
         Raises:
             UpstreamError, NotAllowed: the server cannot be started or needs a value that is not set.
@@ -502,9 +514,12 @@ class Engine:
             # A catalogue says more of a server (licence, homepage, what it is for) than the server does itself.
             server = known.model_copy(update={field: getattr(server, field) for field in _LISTED})
         server.state = ServerState.READY
-        trusted = self.settings.trust_imports if trust is None else trust
-        put = partial(self.catalogue.put_server, server, tools, trust=trusted, accept_changes=accept_changes)
+        if trust is None:
+            trust = self.settings.trust_imports and not await self._run(lambda: self.catalogue.has_listed(name))
+        put = partial(self.catalogue.put_server, server, tools, trust=trust, accept_changes=accept_changes)
         change: Change = await self._write(put)
+        self._holds.recorded(name)
+        await self._holds.look()
         if reindex:
             await self.reindex()
         return change
@@ -613,6 +628,33 @@ class Engine:
         approved = {tool.tool_id for tool in tools if tool is not None and tool.review is Review.APPROVED}
         return [call for call in near if all(gold.tool_id in approved for gold in call.gold)]
 
+    async def _compare(self, name: str, tools: list[Tool]) -> None:
+        """An upstream has been connected to, or says that its tools changed: nothing is called that is not as approved.
+
+        What differs is held at once, recorded before the call goes on where that is quick, and brought into the index
+        afterwards. Raises StorageError if the catalogue cannot say what was approved.
+        """
+        if not await self._holds.compare(name, tools):
+            return
+        try:
+            async with asyncio.timeout(_RECORD_SECONDS):
+                await self.refresh_server(name, reindex=False, trust=False)
+        except (ToolscoutError, TimeoutError) as error:
+            kind = error.kind if isinstance(error, ToolscoutError) else "timeout"
+            logger.warning("The changed tools of %s could not be recorded yet: %s", name, kind)
+        self._tools_changed(name)
+
+    async def _stray(self, index: SearchIndex) -> frozenset[str]:
+        """Tools of the index that have been held since it was built: mostly none."""
+        try:
+            await self._holds.look()
+        except StorageError as error:
+            logger.warning("%s Searched is with the reviews as they were known before.", error)
+        held = self._holds.ids
+        if self._strays[0] is not held or self._strays[1] is not index:
+            self._strays = held, index, await self._run(lambda: index.known(held))
+        return self._strays[2]
+
     def _tools_changed(self, name: str) -> None:
         """An upstream says that its tools changed: list them again, nothing new in them trusted."""
         if self._loading is not None:
@@ -711,24 +753,34 @@ class Engine:
     def _tool_or_held(self, tool_id: str) -> Tool | None:
         """The tool; also one that is kept out of the search by review, so that its call is refused for that reason."""
         tool = self._tool(tool_id)
-        if tool is None and (kept := self.catalogue.get_tool(tool_id)) and kept.review is not Review.APPROVED:
+        held = tool_id in self._holds
+        if tool is not None and not held:
+            return tool
+        kept = self.catalogue.get_tool(tool_id)  # the index is older than the tool, or than what is held against it
+        if kept is None or not held or kept.review is not Review.APPROVED:
             return kept
-        return tool
+        # Approved, but its server is quarantined, or lists another text than that and it could not be recorded yet.
+        review = Review.CHANGED if self._holds.differs(tool_id) else Review.PENDING
+        return kept.model_copy(update={"review": review})
 
     def _server(self, server_id: str) -> Server | None:
         server = self._index.get_server(server_id) if self._index is not None else None
+        if server is None:
+            server = self.catalogue.get_server(server_id)
         if server is None:
             return None
         state = self.state_of(server, server_id)
         return server if state is server.state else server.model_copy(update={"state": state})
 
     def _similar(self, text: str) -> list[str]:
-        return self._index.similar_tool_ids(text, 3) if self._index is not None else []
+        near = self._index.similar_tool_ids(text, 3) if self._index is not None else []
+        return [tool_id for tool_id in near if tool_id not in self._holds]
 
     async def _known(self, tool_id: str) -> Tool:
         await self.loaded()
+        await self._holds.look()
         tool = self._tool(tool_id)
-        if tool is None:
+        if tool is None or tool_id in self._holds:
             near = self._similar(tool_id)
             hint = f"Nearest: {', '.join(near)}." if near else "Use find_tools to get tool ids."
             raise NotFound(f"No tool has the id {tool_id!r}.", hint)

@@ -7,6 +7,7 @@ has changed counts from the next call on.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import time
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from toolscout.server.policy import AuditOptions, Decision, Policy
     from toolscout.server.ratelimit import Limiter
     from toolscout.server.spent import Spent
+    from toolscout.server.upstream import Refused
     from toolscout.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -122,6 +124,22 @@ class Governor:
         if self._audit is None or (path, options) != (self._audit.path, self._audit.options):
             self._audit = AuditLog(self._settings.home, options)
             self._logs.append(self._audit)
+
+    def admit_search(self, tool: str, identity: Callable[[], ClientIdentity]) -> None:
+        """Count one call of ``find_tools`` or ``suggest_call`` where the policy limits them.
+
+        Raises PolicyRefusal where the client has used up its rate. A policy that cannot be used stops no search.
+        """
+        try:
+            policy = self.current()
+        except PolicyRefusal:
+            return
+        if policy is None or (rate := policy.rates.search) is None:
+            return
+        assert self._limiter is not None
+        if (empty := self._limiter.take([(f"search {identity().key}", rate)])) is not None:
+            said = f"the policy allows this client {rate} of find_tools and suggest_call together"
+            raise _rate_limited(f"{tool} did not search: {said}, and that is used up.", empty[1])
 
     def passage(
         self, tool_id: object, identity: Callable[[], ClientIdentity], arguments: object = None
@@ -340,12 +358,8 @@ class Passage:
             return
         whose = "this client" if empty[0].startswith("client ") else f"the server '{self._tool.server_id}'"
         rate = dict(wanted)[empty[0]]
-        seconds = max(0.1, round(empty[1], 1))
-        raise PolicyRefusal(
-            "rate_limited",
-            f"'{self._tool.tool_id}' was not called: the policy allows {whose} {rate}, and that is used up.",
-            f"Try again in {seconds:g} s.",
-            retry_after_s=seconds,
+        raise _rate_limited(
+            f"'{self._tool.tool_id}' was not called: the policy allows {whose} {rate}, and that is used up.", empty[1]
         )
 
     def forward(self, relayed: Relayed) -> Relayed:
@@ -394,6 +408,31 @@ class Passage:
             return result
         result, self._cut = within(result, limit)
         return result
+
+    def finish_error(self, error: UpstreamError, usage: str = "") -> JsonObject:
+        """An upstream's failure as a tool error: its words are cut as its results are. What is ours (the error's hint,
+        and ``usage``) stays whole and comes on top."""
+        from toolscout.server.trim import within
+
+        said = str(error)
+        ours = "\n".join(part for part in (error.hint, usage) if part)
+        limit = self._policy.max_chars(self.decision)
+        if limit is None or len(said) <= limit:
+            return text_result("\n".join(part for part in (error.sentence(), usage) if part), is_error=True)
+        result, self._cut = within(text_result(said, is_error=True), limit)
+        return {**result, "content": [*result["content"], *([{"type": "text", "text": ours}] if ours else [])]}
+
+    def finish_refusal(self, error: Refused) -> Refused:
+        """The protocol's own error, within the policy's limit: its text is cut, and data that is larger left out."""
+        from toolscout.server.upstream import Refused
+
+        limit = self._policy.max_chars(self.decision)
+        if limit is None:
+            return error
+        said, data = str(error), error.data
+        keeps = len(json.dumps(data, ensure_ascii=False)) <= limit
+        self._cut = len(said) > limit or not keeps
+        return Refused(said[:limit], error.code, data if keeps else None)
 
     def note(self, outcome: str) -> None:
         """How the call has ended, where that is neither a result of the upstream nor an error."""
@@ -456,3 +495,9 @@ def _as_given(tool_id: object, given: object, schema: JsonObject) -> Mapping[str
         return unwrap_envelope(tool_id if isinstance(tool_id, str) else "", given, schema)
     except ToolscoutError:
         return {"arguments": given}
+
+
+def _rate_limited(message: str, wait: float) -> PolicyRefusal:
+    """``wait``: seconds until there is room again."""
+    seconds = max(0.1, round(wait, 1))
+    return PolicyRefusal("rate_limited", message, f"Try again in {seconds:g} s.", retry_after_s=seconds)

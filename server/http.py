@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import ipaddress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from toolscout import __version__
-from toolscout.errors import BadInput, NotAllowed, ToolscoutError
+from toolscout.errors import BadInput, ToolscoutError
+from toolscout.server.http_auth import check_access, is_loopback, make_auth, public_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from fastmcp.server.auth import AuthProvider, TokenVerifier
+    from fastmcp.server.auth import AuthProvider
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
@@ -98,11 +96,18 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     engine.telemetry.metrics = metrics = Metrics(engine)
     app.fastmcp.custom_route("/health", methods=["GET"])(_health(engine))
     app.fastmcp.custom_route("/metrics", methods=["GET"])(_guarded(metrics.page, auth))
-    public = [urlsplit(settings.public_url).netloc] if settings.public_url else []
-    hosts = [*settings.allowed_hosts, *public]
+    hosts = public_hosts(settings)
     application = app.fastmcp.http_app(
         path=PATH,
-        middleware=[Middleware(BodyLimit, most=settings.max_request_bytes, seconds=settings.request_timeout)],
+        middleware=[
+            Middleware(
+                BodyLimit,
+                most=settings.max_request_bytes,
+                seconds=settings.request_timeout,
+                total=settings.max_buffered_bytes,
+                authenticated=auth is not None,
+            )
+        ],
         stateless_http=True,
         host_origin_protection=True if hosts else "auto",
         # Loopback names always: a health check inside the container uses them, and no foreign page can.
@@ -125,20 +130,6 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     return application
 
 
-def check_access(settings: Settings, host: str) -> None:
-    """Raise NotAllowed where anybody could come in from elsewhere."""
-    if not (settings.auth_jwks or settings.auth_token or is_loopback(host)):
-        raise NotAllowed(
-            f"Refusing to listen on {host} without authentication.",
-            "Set TOOLSCOUT_AUTH_TOKEN (or TOOLSCOUT_AUTH_JWKS), or listen on 127.0.0.1.",
-        )
-    if settings.auth_jwks and not settings.auth_audience and not is_loopback(host):
-        raise NotAllowed(
-            f"Refusing to listen on {host} for any token of that issuer, whoever it was made for.",
-            "Set TOOLSCOUT_AUTH_AUDIENCE to what its tokens for this server name.",
-        )
-
-
 def _guarded(page: Page, auth: AuthProvider | None) -> Page:
     """``page`` for those who bring the token, if one is required; FastMCP guards only its own path."""
     from starlette.responses import PlainTextResponse
@@ -150,57 +141,6 @@ def _guarded(page: Page, auth: AuthProvider | None) -> Page:
         return await page(request)
 
     return guarded
-
-
-def make_auth(settings: Settings) -> AuthProvider | None:
-    """Bearer token or JWT verification as the settings ask for; None when they ask for none."""
-    if settings.auth_jwks:
-        from fastmcp.server.auth.providers.jwt import JWTVerifier
-
-        verifier = JWTVerifier(
-            jwks_uri=settings.auth_jwks, issuer=settings.auth_issuer or None, audience=settings.auth_audience or None
-        )
-        return _described(verifier, settings)
-    if not settings.auth_token:
-        return None
-    from fastmcp.server.auth import AccessToken, TokenVerifier
-
-    expected = settings.auth_token.encode()
-
-    class BearerToken(TokenVerifier):
-        async def verify_token(self, token: str) -> AccessToken | None:
-            if hmac.compare_digest(token.encode(), expected):
-                return AccessToken(token=token, client_id="bearer", scopes=[])
-            return None
-
-    return BearerToken()
-
-
-def _described(verifier: TokenVerifier, settings: Settings) -> AuthProvider:
-    """With a public URL and an issuer also the protected resource metadata of RFC 9728, which refusals point to."""
-    if not settings.public_url or not settings.auth_issuer:
-        return verifier
-    from fastmcp.server.auth import RemoteAuthProvider
-    from pydantic import AnyHttpUrl, ValidationError
-
-    try:
-        issuer, base = AnyHttpUrl(settings.auth_issuer), AnyHttpUrl(settings.public_url)
-    except ValidationError:
-        raise BadInput(
-            "TOOLSCOUT_PUBLIC_URL and TOOLSCOUT_AUTH_ISSUER have to be http or https URLs.",
-            "Write for example https://tools.example.com.",
-        ) from None
-    return RemoteAuthProvider(verifier, [issuer], base, resource_name="Toolscout")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether listening on ``host`` stays on this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _health(engine: Engine) -> Page:

@@ -26,27 +26,47 @@ LINGER_SECONDS = 5.0
 """For the rest of a body that was answered before it had come; then the connection closes."""
 
 
+class _Full(Exception):
+    """The bodies that are held leave no room for another one."""
+
+
 class BodyLimit:
     """ASGI middleware that reads a request's body before the application does: all of it, in time, or not at all.
 
-    Larger than ``most`` bytes gets 413, announced or not; slower than ``seconds`` gets 408.
+    Larger than ``most`` bytes gets 413, announced or not; slower than ``seconds`` gets 408. All requests in progress
+    together hold ``total`` bytes: what goes beyond gets 503. With ``authenticated`` no byte is read for a client that
+    the middleware before this one has not authenticated: the application refuses it by its head alone.
     """
 
-    def __init__(self, application: Application, most: int, seconds: float) -> None:
+    def __init__(
+        self, application: Application, most: int, seconds: float, total: int, authenticated: bool = False
+    ) -> None:
         self._application, self._most, self._seconds = application, most, seconds
+        self._room = max(total, most)
+        self._authenticated = authenticated
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or (self._authenticated and not _is_authenticated(scope)):
             await self._application(scope, receive, send)
             return
+        held: list[int] = []
+        try:
+            await self._limited(scope, receive, send, held)
+        finally:
+            self._room += sum(held)
+
+    async def _limited(self, scope: MutableMapping[str, Any], receive: Receive, send: Send, held: list[int]) -> None:
         announced = dict(scope["headers"]).get(b"content-length", b"")
         if announced.isdigit() and (len(announced) > 18 or int(announced) > self._most):
             await _refuse(send, 413, self._too_large())
             return
         try:
             async with asyncio.timeout(self._seconds):
-                first = await self._read(receive)
+                first = await self._read(receive, held)
+        except _Full:
+            await _refuse(send, 503, "The server holds as many bytes of requests as it may. Try again in a moment.")
+            return
         except TimeoutError:
             await _refuse(send, 408, f"The request's body did not arrive within {self._seconds:g} seconds.")
             return
@@ -60,8 +80,8 @@ class BodyLimit:
 
         await self._application(scope, replayed, send)
 
-    async def _read(self, receive: Receive) -> Message | None:
-        """The body as one message, or the client's leaving; None where it is too large."""
+    async def _read(self, receive: Receive, held: list[int]) -> Message | None:
+        """The body as one message, or the client's leaving; None where it is too large. Raises _Full."""
         parts: list[bytes] = []
         length = 0
         while True:
@@ -72,6 +92,10 @@ class BodyLimit:
             length += len(parts[-1])
             if length > self._most:
                 return None
+            if len(parts[-1]) > self._room:
+                raise _Full
+            self._room -= len(parts[-1])
+            held.append(len(parts[-1]))
             if not message.get("more_body"):
                 return {"type": "http.request", "body": b"".join(parts), "more_body": False}
 
@@ -82,12 +106,17 @@ class BodyLimit:
         )
 
 
+def _is_authenticated(scope: MutableMapping[str, Any]) -> bool:
+    return bool(getattr(scope.get("user"), "is_authenticated", False))
+
+
 async def _refuse(send: Send, status: int, sentence: str) -> None:
     text = sentence.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(text)).encode()),
         (b"connection", b"close"),  # the rest of the body is not read
+        *([(b"retry-after", b"1")] if status == 503 else []),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": text})

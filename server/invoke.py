@@ -188,8 +188,8 @@ class Invoker:
                 found = self._find_tool(tool_id) if isinstance(tool_id, str) else None
                 return _error(f"{error.sentence()}\n{_usage(found)}" if found else error.sentence())
             if isinstance(error, Refused) and error.code == _MISSING_CAPABILITY and _says_what_it_can(relayed):
-                raise
-            return _error(error.sentence())
+                raise error if passage is None else passage.finish_refusal(error) from None
+            return _failure(error, passage)
 
     async def _call(
         self,
@@ -200,14 +200,15 @@ class Invoker:
         passage: Passage | None,
     ) -> JsonObject:
         try:
-            result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, **relayed)
+            admit = partial(self._still, tool.tool_id)  # what the server says of it may be known only when it lives
+            result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, admit=admit, **relayed)
             # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
             as_result(tool.server_id, tool.name, result)
             result = complete(result)
             return result if passage is None else passage.finish(result)
         except Refused as error:
             if error.code == _INVALID_PARAMS:
-                return _noted(passage, "upstream_error", _error(f"{error.sentence()}\n{_usage(tool)}"))
+                return _noted(passage, "upstream_error", _failure(error, passage, _usage(tool)))
             raise
         except NotFound:
             raise _not_installed(tool.server_id, self._server_of(tool.server_id)) from None
@@ -396,6 +397,13 @@ def _seconds(value: object) -> float | None:
 
 def _says_what_it_can(relayed: Relayed) -> bool:
     return _CAPABILITIES in (relayed.get("meta") or {})
+
+
+def _failure(error: ToolscoutError, passage: Passage | None, usage: str = "") -> JsonObject:
+    """An error as a result; what an upstream has said in it is held to the policy."""
+    if passage is not None and isinstance(error, UpstreamError):
+        return passage.finish_error(error, usage)
+    return _error("\n".join(part for part in (error.sentence(), usage) if part))
 
 
 def _error(text: str) -> JsonObject:

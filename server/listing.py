@@ -21,12 +21,17 @@ async def read_listing(upstream: Upstream, *, fresh: bool = False) -> tuple[Serv
     """Server and tools of a configured upstream, which is known by its configured name, whatever it calls itself."""
     raw = await upstream.list_tools(fresh=fresh)
     config, link = upstream.describe()
+    return _server(upstream.server_id, config, link), tools_of(upstream.server_id, raw)
+
+
+def tools_of(server_id: str, raw: list[JsonObject]) -> list[Tool]:
+    """The tools of a listing in wire form, as records."""
     tools: dict[str, Tool] = {}
     for item in raw[:_MAX_TOOLS]:
-        tool = _tool(upstream.server_id, item)
+        tool = _tool(server_id, item)
         if tool is not None:
             tools.setdefault(tool.name, tool)  # a name can be called only once: the first wins
-    return _server(upstream.server_id, config, link), list(tools.values())
+    return list(tools.values())
 
 
 def server_from_config(config: UpstreamConfig) -> Server:

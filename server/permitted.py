@@ -1,4 +1,7 @@
-"""Search under a policy: tools whose every call is denied are not offered, and others take their places."""
+"""Search under a policy: tools whose every call is denied are not offered, and others take their places.
+
+Nor are they named where nothing fits, among what came nearest.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ async def permitted(search: Search, policy: Policy) -> Answer:
         answer = await search(without, None)
     if denied := _denied(answer, policy):
         answer = replace(answer, hits=[hit for hit in answer.hits if hit.tool_id not in denied])
+    nearest = [hit for hit in answer.nearest if not policy.never(hit.tool)]
     if without and not answer.hits:
-        nearest = [hit for hit in answer.nearest if not policy.never(hit.tool)]
         return Denied([], True, answer.probability, nearest, answer.took_ms)
-    return answer
+    return replace(answer, nearest=nearest)
 
 
 def _denied(answer: Answer, policy: Policy) -> frozenset[str]:

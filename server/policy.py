@@ -154,6 +154,9 @@ class Rates(_Part):
     """Rate limits; none where nothing is said."""
 
     client: RateText | None = None
+    search: RateText | None = None
+    """Of each client, for ``find_tools`` and ``suggest_call`` together."""
+
     upstream: RateText | None = None
     upstreams: dict[str, RateText] = {}
     """For single servers by their id, in place of ``upstream``."""
@@ -274,7 +277,7 @@ class Policy(_Part):
         """The policy in a line, for people."""
         parts = [f"{len(self.rules)} rules" if len(self.rules) != 1 else "1 rule", f"otherwise {self.default}"]
         rates = self.rates
-        if rates.client or rates.upstream or rates.upstreams:
+        if rates.client or rates.search or rates.upstream or rates.upstreams:
             parts.append("rate limits")
         if self.responses.max_chars or any(rule.max_chars for rule in self.rules):
             parts.append("limits on results")

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Unpack
 
@@ -33,7 +33,9 @@ class UpstreamPool:
 
     ``load`` gives the present configuration; it is asked at each start of an upstream, so changes count from the
     next start on (:meth:`stop` makes that now). Only processes count against ``settings.max_upstreams``; HTTP
-    connections do not. ``on_tools_changed(server_id)`` is called when an upstream says that its tools have changed.
+    connections do not. ``on_tools_changed(server_id)`` is called when an upstream says that its tools have changed;
+    ``compare(server_id, tools)`` gets what it lists before the first call over each connection, and again after each
+    such change; what it raises the call raises.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class UpstreamPool:
         load: Callable[[], Mapping[str, UpstreamConfig]],
         *,
         on_tools_changed: Callable[[str], None] | None = None,
+        compare: Callable[[str, list[Tool]], Awaitable[None]] | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
+        self._compare = compare
         self.marker = uuid.uuid4().hex
         self._settings = settings
         self._load = load
@@ -81,10 +85,15 @@ class UpstreamPool:
         arguments: JsonObject,
         *,
         timeout: float | None = None,  # noqa: ASYNC109
+        admit: Callable[[], object] | None = None,
         **relayed: Unpack[Relayed],
     ) -> JsonObject:
-        """As :meth:`call`, but the result as it came over the wire: nothing is parsed twice."""
-        return await self._upstream(server_id).call(tool_name, arguments, timeout=timeout, **relayed)
+        """As :meth:`call`, but the result as it came over the wire: nothing is parsed twice.
+
+        ``admit`` is asked when the upstream lives and has been compared, before anything is sent: what it raises the
+        call raises.
+        """
+        return await self._upstream(server_id).call(tool_name, arguments, timeout=timeout, admit=admit, **relayed)
 
     async def list_tools(
         self, server_id: str, *, fresh: bool = False, patience: float = 0.0
@@ -153,6 +162,7 @@ class UpstreamPool:
             on_process=self._on_process,
             on_end=self._on_end,
             on_tools_changed=self._on_tools_changed,
+            compare=self._compare,
             telemetry=self._telemetry,
         )
         if self._sweeper is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from toolscout.server.policy import Rate
 
 _MOST_BUCKETS = 10_000
-"""Clients may be many, and their names their own; who has not called for longest is forgotten first."""
+"""Clients may be many; who has not called for longest is forgotten first."""
 
 
 class Limiter:

@@ -39,7 +39,9 @@ Span = contextlib.AbstractContextManager[Any]
 
 @dataclass(slots=True)
 class Call:
-    """One request to one of the three tools. ``error`` is the kind that ended it, empty where nothing did."""
+    """One request to one of the three tools, or to ``unknown``, which is any other.
+
+    ``error`` is the kind that ended it, empty where nothing did."""
 
     tool: str
     telemetry: Telemetry

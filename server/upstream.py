@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
-from toolscout.records import JsonObject, Transport
+from toolscout.records import JsonObject, Tool, Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.hiding import Hider
 from toolscout.server.secrets import Resolver
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _LONGEST_BACKOFF = 60.0
 _ERROR_CHARACTERS = 2000
+_COMPARISONS = 3  # of a server that says at each listing that its tools have changed
+_DEEPEST_DATA = 50
+"""Levels of the data of an error; what is much deeper cannot be sent on."""
 _SANDBOX_HINT = (
     'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
 )
@@ -107,6 +111,7 @@ class Upstream:
         on_process: Callable[[UpstreamProcess], None],
         on_end: Callable[[UpstreamProcess], None],
         on_tools_changed: Callable[[str], None],
+        compare: Callable[[str, list[Tool]], Awaitable[None]] | None,
         telemetry: Telemetry,
     ) -> None:
         self.server_id = server_id
@@ -124,6 +129,7 @@ class Upstream:
         self._on_process = on_process
         self._on_end = on_end
         self._on_tools_changed = on_tools_changed
+        self._compare = compare
         self._telemetry = telemetry
         self._turn = asyncio.Semaphore(settings.upstream_concurrency)
         self._starting: asyncio.Task[Link] | None = None
@@ -146,6 +152,8 @@ class Upstream:
         self._last_error: str | None = None
         self._tools: list[JsonObject] | None = None
         self._listing: asyncio.Task[list[JsonObject]] | None = None
+        self._compared: Link | None = None
+        self._comparing: asyncio.Task[None] | None = None
 
     # calling
 
@@ -155,14 +163,18 @@ class Upstream:
         arguments: JsonObject,
         *,
         timeout: float | None,  # noqa: ASYNC109
+        admit: Callable[[], object] | None = None,
         **relayed: Unpack[Relayed],
     ) -> JsonObject:
-        """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed."""
+        """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed.
+
+        ``admit``: asked before anything is sent, when the tools are known to be compared.
+        """
         self.in_flight += 1
         self._calls += 1
         began, outcome = time.perf_counter(), ""
         try:
-            link = await self._enter()
+            link = await self._enter_compared(admit)
             seconds = timeout or self._timeout or self._settings.upstream_call_timeout
             if self._turn.locked():
                 await self._wait_turn(seconds)
@@ -180,7 +192,7 @@ class Upstream:
                         failure = await self._explain(error, link, f"'{tool}'", seconds)
                         if attempt or not isinstance(failure, Crashed) or failure.sent:
                             raise failure from None
-                        link = await self._enter()  # nothing of the call had reached it
+                        link = await self._enter_compared(admit)  # nothing of the call had reached it
                 raise AssertionError("unreachable")
             finally:
                 self._turn.release()
@@ -255,6 +267,30 @@ class Upstream:
                     raise failure from None
                 link = await self._enter()  # listing has no effects: it may always be repeated
         raise AssertionError("unreachable")
+
+    async def _enter_compared(self, admit: Callable[[], object] | None) -> Link:
+        """The live connection, what it lists held against what was approved since it was made, or last changed."""
+        link = await self._enter()
+        for _ in range(_COMPARISONS):
+            if self._compare is None or self._compared is link:
+                break
+            if self._comparing is None or self._comparing.done():
+                self._comparing = asyncio.create_task(self._hold_against(self._compare), context=contextvars.Context())
+                self._comparing.add_done_callback(_seen)
+            await asyncio.shield(self._comparing)
+            link = await self._enter()
+        if admit is not None:
+            admit()
+        return link
+
+    async def _hold_against(self, compare: Callable[[str, list[Tool]], Awaitable[None]]) -> None:
+        from toolscout.server.listing import tools_of
+
+        listed = await self.list_tools()
+        link = self.link
+        await compare(self.server_id, tools_of(self.server_id, listed))
+        if self._tools is listed:  # nothing was said of changes meanwhile
+            self._compared = link
 
     def describe(self) -> tuple[UpstreamConfig | None, Link | None]:
         """Configuration and live connection, for the listing's server record."""
@@ -456,7 +492,7 @@ class Upstream:
             self._retry_at = time.monotonic() + min(_LONGEST_BACKOFF, 2.0 ** (self._failures - 2))
 
     def _tools_changed(self) -> None:
-        self._tools = None
+        self._tools = self._compared = None
         self._on_tools_changed(self.server_id)
 
     async def stop(self) -> None:
@@ -531,7 +567,7 @@ class Upstream:
             return Refused(
                 f"'{self.server_id}' refused {what}: {self._clean(error.error.message)} (code {error.error.code}).",
                 error.error.code,
-                error.error.data,
+                self._clean_data(error.error.data),
             )
         return UpstreamError(
             f"'{self.server_id}' broke the protocol at {what}: {self._clean(str(error))}", kind="upstream_protocol"
@@ -596,6 +632,14 @@ class Upstream:
     def _clean(self, text: str) -> str:
         # Before anything is cut off: half of a secret would not be recognised any more.
         return self._hider.hide(text)[:_ERROR_CHARACTERS]
+
+    def _clean_data(self, data: object) -> object:
+        """What an error carries for programs, without secrets; None where it is larger than an error's text may be."""
+        try:
+            fits = len(json.dumps(data, ensure_ascii=False)) <= _ERROR_CHARACTERS
+            return _with_texts(data, self._hider.hide) if fits else None
+        except (RecursionError, TypeError, ValueError):
+            return None
 
     def status(self) -> UpstreamStatus:
         """A snapshot for lists and metrics."""
@@ -672,6 +716,17 @@ def _unreached(keeper: asyncio.Task[None] | None) -> bool:
     if keeper is None or not keeper.done() or keeper.cancelled() or (error := keeper.exception()) is None:
         return False
     return type(_leaf(error)).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}
+
+
+def _with_texts(value: object, change: Callable[[str], str], depth: int = 0) -> object:
+    """A JSON value with all of its texts changed, names of fields included. Raises ValueError for one too deep."""
+    if depth > _DEEPEST_DATA:
+        raise ValueError("too deep")
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(name): _with_texts(held, change, depth + 1) for name, held in value.items()}
+    return [_with_texts(held, change, depth + 1) for held in value] if isinstance(value, list) else value
 
 
 def _clock(seconds: float) -> str:

@@ -86,7 +86,7 @@ def test_everything_of_a_server_and_a_tool_comes_back(catalogue: Catalogue) -> N
 def test_a_tool_list_replaces_the_one_before(catalogue: Catalogue) -> None:
     catalogue.put_server(server(), [tool("a"), tool("b"), tool("c")])
     change = catalogue.put_server(server(), [tool("a"), tool("b", description="new"), tool("d")])
-    assert change == Change(added=["s/d"], changed=["s/b"], removed=["s/c"], unchanged=["s/a"])
+    assert change == Change(["s/d"], changed=["s/b"], removed=["s/c"], unchanged=["s/a"], waiting=["s/b"])
     assert [t.tool_id for t in catalogue.tools()] == ["s/a", "s/b", "s/d"]
     assert catalogue.put_server(server(description="x")) == Change()
     assert [t.tool_id for t in catalogue.tools("s")] == ["s/a", "s/b", "s/d"]

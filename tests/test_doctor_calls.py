@@ -43,6 +43,7 @@ async def test_metrics_of_a_real_server_and_what_doctor_makes_of_them(settings: 
         for tool in ("echo", "crash", "crash", "crash", "crash", "fail", "env", "no-such-tool", "echo", "echo"):
             await invoke(tool)
         await client.call_tool_mcp("find_tools", {"query": "echo"})
+        assert (await client.call_tool_mcp("such_a_tool_is_not_here", {})).is_error
         page = (await http.get(f"{url}/metrics")).text
         assert 'toolscout_refusals_total{by="policy",reason="policy_denied"} 1.0' in page
         assert 'toolscout_refusals_total{by="rate",reason="rate_limited"}' in page
@@ -50,7 +51,9 @@ async def test_metrics_of_a_real_server_and_what_doctor_makes_of_them(settings: 
         # After the second crash in a row it is left alone for a while.
         assert 'toolscout_upstream_calls_total{error="upstream_crashed",server="tiny"}' in page
         assert 'toolscout_upstream_call_seconds_count{server="tiny"} 7.0' in page
-        assert "no-such-tool" not in page  # what clients invent is no label
+        assert "no-such-tool" not in page and "such_a_tool" not in page  # what clients invent is no label
+        assert 'toolscout_calls_total{outcome="error",tool="unknown"} 1.0' in page
+        assert 'toolscout_call_errors_total{error="unknown_tool",tool="unknown"} 1.0' in page
         assert 'toolscout_call_seconds_count{tool="find_tools"} 1.0' in page
         for name in ("index_age_seconds", "index_servers", "catalogue_tools", 'http_bytes_total{direction="out"}'):
             assert float(page.split(f"\ntoolscout_{name} ")[1].split()[0]) > 0, name
@@ -59,7 +62,7 @@ async def test_metrics_of_a_real_server_and_what_doctor_makes_of_them(settings: 
     checks = {check.name: check for check in examine_calls(found)}
     assert checks["server tiny"].status == "fail" and " of 7 calls failed (" in checks["server tiny"].detail
     assert checks["refused by policy"].detail == "policy_denied 1" and checks["refused by rate"].fix
-    assert checks["calls"].detail.startswith("11 in ")
+    assert checks["calls"].detail.startswith("12 in ")
     saved = tmp_path / "metrics.txt"
     saved.write_text(page)
     assert examine_calls(from_metrics(str(saved)))[1:] == examine_calls(found)[1:]

@@ -64,6 +64,60 @@ async def test_a_body_that_does_not_come_is_not_awaited_for_ever(settings: Setti
         assert answer.startswith(b"HTTP/1.1 408 ") and b"within 0.3 seconds" in answer
 
 
+@pytest.mark.parametrize("given", ["", "Basic abc", "Bearer wrong"])
+@pytest.mark.parametrize("jwt", [False, True])
+async def test_no_byte_of_a_body_is_awaited_from_who_may_not_come_in(
+    settings: Settings, given: str, jwt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else strangers could fill the memory; the refusal is the one that a request with its body gets."""
+    monkeypatch.setattr(PatientProtocol, "linger_seconds", 0.3)
+    if jwt:
+        settings.auth_jwks, settings.auth_issuer = "http://127.0.0.1:9/keys", "https://login.example.com"
+        settings.auth_audience, settings.public_url = "toolscout", "https://tools.example.com"
+    else:
+        settings.auth_token = "right"
+    head = HEAD + (f"authorization: {given}\r\n".encode() if given else b"")
+    async with over_http(settings) as url:
+        started = time.monotonic()
+        answer = await talk(url, head + b"content-length: 1000000\r\n\r\n" + b"{" * 1000)
+        assert time.monotonic() - started < settings.request_timeout / 2
+        whole = await talk(url, head + b"connection: close\r\ncontent-length: 2\r\n\r\n{}")
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    challenges = [_header(said, b"www-authenticate") for said in (answer, whole)]
+    assert challenges[0] == challenges[1] and challenges[0].startswith(b"Bearer")
+    assert (b"resource_metadata=" in challenges[0]) is jwt
+    assert (b"invalid_token" in challenges[0]) is given.startswith("Bearer")
+
+
+def _header(answer: bytes, name: bytes) -> bytes:
+    lines = answer.partition(b"\r\n\r\n")[0].split(b"\r\n")
+    return next((line.partition(b": ")[2] for line in lines if line.lower().startswith(name + b":")), b"")
+
+
+@pytest.mark.parametrize("token", ["", "right"])
+async def test_all_bodies_together_are_bounded(settings: Settings, token: str) -> None:
+    settings.max_request_bytes, settings.max_buffered_bytes, settings.auth_token = 100_000, 150_000, token
+    head = HEAD + (f"authorization: Bearer {token}\r\n".encode() if token else b"") + b"connection: close\r\n"
+    body = json.dumps({"jsonrpc": "2.0", "id": "i" * 90_000, "method": "ping"}).encode()
+    request = head + f"content-length: {len(body)}\r\n\r\n".encode() + body
+    async with over_http(settings) as url:
+        where = urlsplit(url)
+        _, writer = await asyncio.open_connection(where.hostname, where.port)
+        writer.write(request[:-10])
+        await writer.drain()
+        async with asyncio.timeout(_PATIENCE):
+            while not (answer := await talk(url, request)).startswith(b"HTTP/1.1 503 "):
+                pass  # the first one's bytes were still on their way
+        assert b"as many bytes of requests" in answer and _header(answer, b"retry-after") == b"1"
+        assert not (await talk(url, head + b"content-length: 2\r\n\r\n{}")).startswith(b"HTTP/1.1 503 ")
+        writer.close()  # and what it held is free again
+        async with asyncio.timeout(_PATIENCE):
+            while (await talk(url, request)).startswith(b"HTTP/1.1 503 "):
+                pass
+        for _ in range(3):  # so is what was answered
+            assert not (await talk(url, request)).startswith(b"HTTP/1.1 503 ")
+
+
 async def test_a_body_that_goes_on_after_its_refusal_is_not_awaited_for_ever(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_pattern_that_backtracks_for_ever_elsewhere_ends_here(tmp_path: Path) 
         ('[[rules]]\naction = "deny"\narguments = { a = "re:(?!x)" }', "look-around"),
         ('[rates]\nclient = "many"', "a rate is text such as"),
         ('[rates]\nclient = "0/s"', "a rate is text such as"),
+        ('[rates]\nsearch = "often"', "is wrong at rates.search: a rate is text such as"),
         ("[responses]\nmax_chars = 5", "responses.max_chars"),
         ('[audit]\nvalues = "clear"', "only where a rule says so"),
         ('[audit]\nfile = "~no-such-user/a.jsonl"', "is wrong at audit.file: the home folder in"),
@@ -276,6 +277,14 @@ def test_who_counts_as_one_client() -> None:
     assert alice.key == ClientIdentity("http", "alice", "another", "10.0.0.2").key
     shared = ClientIdentity("http", "bearer", "one", "10.0.0.1")
     assert shared.key != ClientIdentity("http", "bearer", "one", "10.0.0.2").key
+    for kind in ("http", "stdio"):  # a name is said anew with each call
+        assert ClientIdentity(kind, "bearer", "one").key == ClientIdentity(kind, "bearer", "another").key
+    # One machine has a network of IPv6 to itself, and IPv4 within IPv6 is none.
+    assert ClientIdentity("http", address="2001:db8::1").key == ClientIdentity("http", address="2001:db8::2:1").key
+    assert ClientIdentity("http", address="2001:db8::1").key != ClientIdentity("http", address="2001:db8:0:1::1").key
+    assert (
+        ClientIdentity("http", address="::ffff:10.0.0.1").key != ClientIdentity("http", address="::ffff:10.0.0.2").key
+    )
 
 
 # --- results ---------------------------------------------------------------------------------------------------------

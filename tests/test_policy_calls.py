@@ -21,7 +21,7 @@ from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 from filelock import FileLock
 from here import Person, client_of, over_http
 from mcp.shared.exceptions import MCPError
-from mcp_types import InputRequiredResult
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, Implementation, InputRequiredResult
 from serving import environment
 
 from toolscout.cli import execute
@@ -37,6 +37,7 @@ from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
 ECHO = {"tool_id": "tiny/echo", "arguments": {"text": "hello"}}
+HI = {"query": "say hello"}
 FAIL = {"tool_id": "tiny/fail", "arguments": {}}
 ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
@@ -335,6 +336,28 @@ async def test_what_is_always_denied_is_not_offered(ready: Home) -> None:
     assert suggested["abstained"] and "denied by this installation's policy" in suggested["reason"]
 
 
+async def test_what_is_always_denied_is_not_named_where_nothing_fits(ready: Home) -> None:
+    wanted = {"query": "book a flight to Tokyo for Monday"}
+
+    async def named() -> tuple[set[str], set[str]]:
+        async with client_of(ready.settings) as client:
+            found = (await client.call_tool_mcp("find_tools", wanted)).structured_content
+            assert found["no_match"]
+            suggested = (await client.call_tool_mcp("suggest_call", {"task": wanted["query"]})).structured_content
+            assert suggested["abstained"]
+        nearest = {tool["tool_id"] for tool in found["nearest"]}
+        return nearest, set(suggested["alternatives"])
+
+    before = await named()
+    assert all(before)
+    denied = sorted(before[0] | before[1])[0]
+    for which in (f'server = "{denied.split("/")[0]}"\ntool = "{denied.split("/")[1]}"\n', 'tool = "*"\n'):
+        ready.policy(f'[[rules]]\naction = "deny"\n{which}')
+        after = await named()
+        assert denied not in after[0] | after[1]
+    assert after == (set(), set())
+
+
 async def test_a_late_yes_holds_where_the_new_policy_does_not_mind(late: tuple[Home, Engine, Path]) -> None:
     ready, engine, _ = late
 
@@ -445,6 +468,46 @@ async def test_rates(ready: Home, mode: str) -> None:
 
 
 @ERAS
+@pytest.mark.parametrize("token", ["", "the-token"])
+async def test_another_name_is_no_other_client(ready: Home, mode: str, token: str) -> None:
+    ready.policy('[rates]\nclient = "1/h"\nsearch = "1/h"\n[audit]\n')
+    settings = ready.settings.model_copy(update={"auth_token": token})
+    said = []
+    async with over_http(settings) as url:
+        for name in ("one", "two"):
+            transport = StreamableHttpTransport(f"{url}/mcp", auth=token or None)
+            async with Client(transport, mode=mode, client_info=Implementation(name=name, version="1")) as client:
+                said.append((await client.call_tool_mcp("invoke", ECHO), await client.call_tool_mcp("find_tools", HI)))
+    assert not said[0][0].is_error and not said[0][1].is_error
+    assert refused(said[1][0]) == "rate_limited" and said[1][1].is_error
+    if mode == "auto":  # one of 2025 says its name once, and over HTTP nobody remembers it
+        assert [entry["client"]["name"] for entry in ready.audit] == ["one 1", "two 1"], "the log keeps the names"
+
+
+@ERAS
+async def test_searches_have_a_rate_of_their_own(ready: Home, mode: str) -> None:
+    ready.policy('[rates]\nsearch = "3/h"\n')
+    async with client_of(ready.settings, mode=mode) as client:
+        assert not (await client.call_tool_mcp("find_tools", HI)).is_error
+        assert (await client.call_tool_mcp("find_tools", {"limit": "many"})).is_error, "not counted"
+        assert not (await client.call_tool_mcp("find_tools", HI)).is_error
+        await client.call_tool_mcp("suggest_call", {"task": "say hello"})
+        for name, arguments in (("find_tools", HI), ("suggest_call", {"task": "say hello"})):
+            fourth = await client.call_tool_mcp(name, arguments)
+            assert fourth.is_error and f"{name} did not search: the policy allows this client 3 calls an hour" in text(
+                fourth
+            )
+            assert "Try again in" in text(fourth)
+            assert fourth.structured_content is None, "it would have to be of the tool's output schema"
+        assert not (await client.call_tool_mcp("invoke", ECHO)).is_error, "calls are another thing"
+        ready.policy("[rates]\nsearch = 3")
+        assert not (await client.call_tool_mcp("find_tools", HI)).is_error, "a policy that is broken stops no search"
+        ready.policy('[rates]\nclient = "3/h"\n')
+        for _ in range(5):
+            assert not (await client.call_tool_mcp("find_tools", HI)).is_error
+
+
+@ERAS
 async def test_a_call_that_was_asked_about_counts_once_for_its_client(ready: Home, mode: str) -> None:
     ready.policy(ASK + '[rates]\nclient = "1/h"\n')
     async with client_of(ready.settings, Person(YES), mode=mode) as client:
@@ -481,6 +544,62 @@ async def test_results_are_cut_and_never_made_invalid(ready: Home, mode: str) ->
         whole = await client.call_tool_mcp("invoke", {**ECHO, "arguments": {"text": "y" * 500}})
         assert whole.structured_content == {"text": "y" * 500} and len(whole.content) == 1
     assert [e.get("cut", False) for e in ready.audit] == [True, True, False]
+
+
+async def test_what_a_failing_server_says_is_cut_too(ready: Home) -> None:
+    ready.policy("[responses]\nmax_chars = 200\n[audit]\n")
+    cases = [
+        ("tiny/error", {"code": -32000, "message": "~" * 5000}, "refused"),
+        ("tiny/error", {"code": -32602, "message": "~" * 5000}, "Input schema: {"),
+        ("tiny/crash", {"last_words": "~" * 1000 + "\n"}, "The call may have been carried out"),
+    ]
+    async with client_of(ready.settings) as client:
+        for tool_id, arguments, ours in cases:
+            result = await client.call_tool_mcp("invoke", {"tool_id": tool_id, "arguments": arguments})
+            assert result.is_error and ours in text(result), tool_id
+            assert text(result).count("~") <= 200 and "the policy's limit of 200 characters" in text(result)
+            assert len(result.content[0].text) <= 200
+        short = {"tool_id": "tiny/error", "arguments": {"code": -32000, "message": "no"}}
+        assert text(await client.call_tool_mcp("invoke", short)) == "'tiny' refused 'error': no (code -32000)."
+    assert [entry.get("cut", False) for entry in ready.audit] == [True, True, True, False]
+    assert {entry["outcome"] for entry in ready.audit} == {"upstream_error"}
+
+
+@pytest.mark.parametrize("limit", [None, 200])
+async def test_an_error_for_programs_is_small(ready: Home, limit: int | None) -> None:
+    """That a capability of the client is missing goes to it as the protocol's own error, with data."""
+    if limit is not None:
+        ready.policy(f"[responses]\nmax_chars = {limit}\n[audit]\n")
+
+    async def answer(client: Client[Any], message: str, data: Any) -> Any:
+        said = {"code": MISSING_REQUIRED_CLIENT_CAPABILITY, "message": message, "data": data}
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool_mcp("invoke", {"tool_id": "tiny/error", "arguments": said})
+        return caught.value.error
+
+    wanted = {"requiredCapabilities": {"sampling": {}}}
+    async with client_of(ready.settings) as client:
+        error = await answer(client, "sampling is needed", wanted)
+        assert "sampling is needed" in error.message and error.data == wanted
+        error = await answer(client, "m" * 5000, wanted)
+        assert len(error.message) <= (limit or 2100) and error.data == wanted
+        assert (await answer(client, "x", {"all": ["~" * (limit or 2000)]})).data is None
+        assert (await answer(client, "x", "$DEEP")).data is None
+
+
+async def test_an_errors_data_holds_no_secret(ready: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINY_KEY", "sk-one-two-three")
+    args = ["-I", "-S", str(UPSTREAMS / "tiny.py")]
+    config = UpstreamConfig.stdio("tiny", sys.executable, args, env={"API_KEY": "${TINY_KEY}"})
+    ServersFile(ready.settings.servers_file).add(config)
+    data = {"url": ["https://x.example?key=$KEY", {"$KEY": 1}], "requiredCapabilities": {"sampling": {}}}
+    said = {"code": MISSING_REQUIRED_CLIENT_CAPABILITY, "message": "x", "data": data}
+    async with client_of(ready.settings) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool_mcp("invoke", {"tool_id": "tiny/error", "arguments": said})
+    found = caught.value.error.data
+    assert found["url"] == ["https://x.example?key=[hidden]", {"[hidden]": 1}]
+    assert found["requiredCapabilities"] == {"sampling": {}}
 
 
 def test_many_small_blocks_are_large_too() -> None:

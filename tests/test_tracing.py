@@ -58,7 +58,8 @@ async def test_spans_of_all_tools_reach_a_collector_and_no_value_is_in_them(sett
             # The upstream puts the value into the text of its protocol error.
             await called(client, "invoke", {"tool_id": "tiny/crash", "arguments": {"why": PLANTED}})
             await called(client, "invoke", {"tool_id": f"tiny/{PLANTED}"})
-        spans = collector.wait(lambda spans: sum(s["kind"] == SERVER for s in spans) == 7)
+            await called(client, f"a_tool_{PLANTED}", {})
+        spans = collector.wait(lambda spans: sum(s["kind"] == SERVER for s in spans) == 8)
 
     assert PLANTED.encode() not in collector.raw
     assert collector.paths == {"/v1/traces"} and {s["service"] for s in spans} == {"toolscout"}
@@ -79,7 +80,8 @@ async def test_spans_of_all_tools_reach_a_collector_and_no_value_is_in_them(sett
     assert len({s["trace"] for s in spans if s["name"] == "search"}) == 2  # of find_tools and of suggest_call
 
     failed = {s["attributes"].get("toolscout.error") for s in spans if s["kind"] == SERVER and s["status"] == ERROR}
-    assert failed == {"tool_error", "upstream_crashed", "not_found"}
+    assert failed == {"tool_error", "upstream_crashed", "not_found", "unknown_tool"}
+    assert collector.named("tools/call unknown")["attributes"]["gen_ai.tool.name"] == "unknown"
     crashed = next(s for s in spans if s["name"] == "tools/call crash")
     assert crashed["status"] == ERROR and crashed["attributes"]["error.type"]
 

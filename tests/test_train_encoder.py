@@ -40,7 +40,7 @@ from toolscout.finetune.rows import RowOptions, TrainingRow, build_rows, row_tex
 from toolscout.finetune.running import last_checkpoint
 from toolscout.index.document import query_text, server_text, tool_text
 from toolscout.jsonl import read_records, write_records
-from toolscout.records import Call, GoldCall, Review, Tool
+from toolscout.records import Call, GoldCall, Review, ServerState, Tool
 
 ROOT = Path(__file__).parents[1]
 
@@ -111,6 +111,15 @@ def test_pairs_are_made_of_what_may_be_shown(pool: Pool) -> None:
     }
     several, _ = make_pairs([call("e", "look, commit", "demo/git/git_status", "demo/git/git_commit")], pool, max_gold=2)
     assert [(p.id, p.gold) for p in several] == [("e#0", "demo/git/git_status"), ("e#1", "demo/git/git_commit")]
+
+
+def test_no_training_shows_tools_of_a_quarantined_server(pool: Pool) -> None:
+    home = TOOLS["demo/time/convert_time"].server_id
+    held = SERVERS[home].model_copy(update={"state": ServerState.QUARANTINED})
+    pool = Pool(pool.tools, {**pool.servers, home: held})
+    assert pool.shown() == [t for t, tool in TOOLS.items() if tool.server_id != home]
+    pairs, left = make_pairs([call("a", "convert the time", "demo/time/convert_time")], pool)
+    assert (pairs, dict(left)) == ([], {"tool held out or not approved": 1})
 
 
 def test_descriptions_ask_for_tools_that_no_request_names(pool: Pool) -> None:

@@ -16,7 +16,7 @@ import pytest
 from toolscout.errors import BadInput, NotFound
 from toolscout.index import transfer
 from toolscout.index.catalogue import Catalogue
-from toolscout.index.transfer import BATCH, deduplicate, export_files, import_files
+from toolscout.index.transfer import BATCH, export_files, import_files
 from toolscout.records import Call, Install, Review, Server, ServerState, Tool
 
 
@@ -281,7 +281,7 @@ def put(catalogue: Catalogue, server_id: str, *texts: str, prefix: str = "", **f
     catalogue.put_server(Server.model_validate({"server_id": server_id, **fields}), tools)
 
 
-def test_servers_with_identical_descriptions_become_one(catalogue: Catalogue) -> None:
+def test_identical_servers_become_one(catalogue: Catalogue) -> None:
     npm = {"marketplace": "npm", "id": "weather"}
     put(catalogue, "glama/w", "Get weather", "Get news", description="about", license="MIT", state="unavailable")
     put(catalogue, "npm/w", "Get news ", "Get weather", prefix="x-", sources=[npm], popularity=3)
@@ -290,12 +290,8 @@ def test_servers_with_identical_descriptions_become_one(catalogue: Catalogue) ->
     gold = [{"tool_id": "glama/w/0", "arguments": {"city": "Rome"}}, {"tool_id": "npm/other/0"}]
     catalogue.put_exemplars([Call(id="1", query="q", gold=gold, relevant=["npm/w/x-1", "npm/w-clone/0"])])
 
-    planned = deduplicate(catalogue, dry_run=True)
-    assert sum(1 for _ in catalogue.servers()) == 4
-    report = deduplicate(catalogue)
-    assert report == planned
-    assert [(g.kept, sorted(g.removed)) for g in report.groups] == [("npm/w", ["glama/w", "npm/w-clone"])]
-    assert (report.servers_removed, report.tools_removed, report.exemplars_moved) == (2, 4, 1)
+    merged = catalogue.unite("npm/w", ["glama/w", "npm/w-clone", "npm/other"])
+    assert (merged.removed, merged.tools, merged.exemplars) == (["glama/w", "npm/w-clone"], 4, 1)
     assert [s.server_id for s in catalogue.servers()] == ["npm/other", "npm/w"]
     kept = catalogue.get_server("npm/w")
     assert kept is not None
@@ -306,7 +302,7 @@ def test_servers_with_identical_descriptions_become_one(catalogue: Catalogue) ->
     assert moved.gold[0].arguments == {"city": "Rome"}
     assert moved.relevant == ["npm/w/x-1"]
     revision = catalogue.revision
-    assert deduplicate(catalogue).groups == [] and catalogue.revision == revision
+    assert catalogue.unite("npm/w", ["npm/other"]).removed == [] and catalogue.revision == revision
 
 
 def test_servers_that_say_nothing_are_no_duplicates(catalogue: Catalogue) -> None:
@@ -314,19 +310,40 @@ def test_servers_that_say_nothing_are_no_duplicates(catalogue: Catalogue) -> Non
         put(catalogue, name, "", "  ")
     for name in ("c", "d"):
         put(catalogue, name)
-    assert deduplicate(catalogue).groups == []
-    assert sum(1 for _ in catalogue.servers()) == 4
+    assert catalogue.unite("a", ["b"]).removed == catalogue.unite("c", ["d"]).removed == []
 
 
-def test_what_the_user_configured_and_what_is_quarantined_stays(catalogue: Catalogue) -> None:
-    put(catalogue, "work", "Search mail", state="ready")
-    put(catalogue, "home", "Search mail", state="ready")
-    put(catalogue, "key", "Search mail", state="needs_key")
-    put(catalogue, "npm/mail", "Search mail", popularity=99)
-    put(catalogue, "npm/evil", "Search mail", state="quarantined")
-    report = deduplicate(catalogue, protect={"key"})
-    assert [(g.kept, g.removed) for g in report.groups] == [("key", ["npm/mail"])]
-    assert [s.server_id for s in catalogue.servers()] == ["home", "key", "npm/evil", "work"]
+def test_a_copy_that_takes_something_else_displaces_nothing(catalogue: Catalogue) -> None:
+    put(catalogue, "honest", "Search mail")
+    copy = Tool.model_validate(tool_line("0", "copy", description="Search mail"))
+    schema = {"type": "object", "properties": {"password": {"type": "string"}}}
+    copies = [copy.model_copy(update={"input_schema": schema})]
+    catalogue.put_server(Server(server_id="copy", popularity=1e9), copies)
+    assert catalogue.unite("copy", ["honest"]).removed == []
+
+
+@pytest.mark.parametrize("which", ["kept", "gone"])
+@pytest.mark.parametrize("review", [Review.BLOCKED, Review.PENDING, Review.CHANGED])
+def test_servers_with_a_tool_that_is_not_approved_are_not_merged(
+    catalogue: Catalogue, which: str, review: Review
+) -> None:
+    put(catalogue, "kept", "Search mail", "Send mail")
+    put(catalogue, "gone", "Search mail", "Send mail")
+    catalogue.set_review([f"{which}/0"], review)
+    assert catalogue.unite("kept", ["gone"]).removed == []
+
+
+def test_a_block_outlives_the_merging_of_its_server(catalogue: Catalogue) -> None:
+    put(catalogue, "kept", "Search mail")
+    put(catalogue, "gone", "Search mail", "Send mail")
+    catalogue.set_review(["gone/1"], Review.BLOCKED)
+    put(catalogue, "gone", "Search mail")  # it leaves the blocked tool out, and is like the other now
+    assert catalogue.unite("kept", ["gone"]).removed == ["gone"]
+    put(catalogue, "gone", "Search mail", "Send mail")
+    assert {t.tool_id: t.review for t in catalogue.tools("gone")} == {
+        "gone/0": Review.APPROVED,
+        "gone/1": Review.BLOCKED,
+    }
 
 
 def test_a_server_that_changed_since_the_scan_is_not_merged(catalogue: Catalogue) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError, field_validator
@@ -13,6 +13,12 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from toolscout.errors import BadInput, StorageError
 
 _PREFIX = "TOOLSCOUT_"
+
+JwtAlgorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"
+]
+JWT_ALGORITHMS: tuple[str, ...] = get_args(JwtAlgorithm)
+"""Those with a public key: a key set that anybody can read holds no secret to sign with."""
 
 
 class Settings(BaseSettings):
@@ -78,19 +84,28 @@ class Settings(BaseSettings):
 
     auth_issuer: str = ""
     auth_audience: str = ""
+    """Who makes the JWTs and for whom, as their ``iss`` and ``aud`` have it. Both are required with ``auth_jwks``
+    beyond loopback, and where ``public_url`` or ``allowed_hosts`` name the server."""
+
+    auth_algorithm: JwtAlgorithm = "RS256"
+    """The one algorithm by which JWTs may be signed."""
 
     public_url: str = ""
     """Where clients reach the HTTP face through a proxy, such as ``https://tools.example.com``. With ``auth_issuer`` it
-    says in the metadata of RFC 9728 where tokens come from; its host is an allowed one."""
+    says in the metadata of RFC 9728 where tokens come from; its host is an allowed one. Authentication is required."""
 
     max_request_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     """Largest request that the HTTP face reads; a larger one gets 413."""
+
+    max_buffered_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
+    """Bytes of all requests together that one process of the HTTP face holds; what goes beyond gets 503."""
 
     request_timeout: float = Field(default=30.0, gt=0)
     """How long a request's body may take to arrive over HTTP."""
 
     allowed_hosts: Annotated[list[str], NoDecode] = Field(default_factory=list)
-    """Further Host header values that the HTTP face accepts (a proxy's public name); commas between them."""
+    """Further Host header values that the HTTP face accepts (a proxy's public name); commas between them. With a name
+    that is not this machine's own authentication is required."""
 
     health: Path | None = None
     """How well servers answer, a file of ``toolscout eval servers --health``: among tools about as good, those of

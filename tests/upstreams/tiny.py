@@ -79,6 +79,7 @@ def behave(request, params):
         return text("slept")
     if name == "crash":
         sys.stderr.write("Traceback: it all went wrong with " + os.environ.get("API_KEY", "nothing") + "\n")
+        sys.stderr.write(arguments.get("last_words", ""))
         sys.stderr.flush()
         os._exit(3)
     if name == "exit":
@@ -131,6 +132,10 @@ def behave(request, params):
         )
     if name == "fail":
         return text("the tool says no", isError=True)
+    if name == "error" and "code" in arguments:
+        written = json.dumps(arguments).replace("$KEY", os.environ.get("API_KEY", ""))
+        send({"id": request, "error": json.loads(written.replace('"$DEEP"', "[" * 300 + "]" * 300))})
+        return None
     if name == "bad":
         return {"content": "not a list"}
     if name == "change":

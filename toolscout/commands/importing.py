@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolscout.commands.confining import AllowNetwork, Confined, sandbox_entry
-from toolscout.commands.listing import list_tools_of, show_listed
+from toolscout.commands.listing import list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table
 from toolscout.errors import BadInput
 from toolscout.settings import load_settings
@@ -75,7 +75,7 @@ def import_servers(
         names = apply_import(plan, servers, keyring_service=settings.keyring_service)
         if check:
             try:
-                listed = list_tools_of(names, settings)
+                listed = list_added(names, settings)
             except BaseException:
                 if not as_json:
                     _say_to_set(plan)

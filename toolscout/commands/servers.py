@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolscout.commands.confining import AllowHost, AllowNetwork, AllowRead, AllowWrite, Confined, sandbox_entry
-from toolscout.commands.listing import list_tools_of, show_listed
+from toolscout.commands.listing import list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table, with_engine
 from toolscout.errors import BadInput, NotFound, StorageError
 from toolscout.records import ServerState
@@ -53,7 +53,9 @@ def add(
     alias: Annotated[
         str | None, typer.Option("--name", help="Name for a package.", show_default="the package's")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a server of that name.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a server of that name, and approve its tools as they are now.")
+    ] = False,
     sandbox: Confined = None,
     allow_network: AllowNetwork = False,
     allow_host: AllowHost = None,
@@ -109,7 +111,7 @@ def add(
         # Added again, it is installed again.
         forget(config, [other for name, other in present.items() if name != server_id], settings.home)
     servers.add(config, overwrite=replace)
-    listed = list_tools_of([server_id], settings) if check else {}
+    listed = list_added([server_id], settings) if check else {}
     if as_json:
         emit({"added": server_id, "entry": entry, "to_set": wanted, "listed": listed.get(server_id)})
     elif listed:
@@ -189,7 +191,7 @@ def _add_starter(servers: Any, settings: Settings, *, yes: bool, check: bool, as
         note(f"{starter.name}: " + (f"left out, {missing}" if missing else starter.description))
     confirm("Add the starter set?", yes)
     names = register_starter(servers)
-    listed = list_tools_of(names, settings) if check else {}
+    listed = list_added(names, settings) if check else {}
     if as_json:
         emit({"added": names, "listed": listed})
     else:

@@ -1,0 +1,110 @@
+"""Tools that must not be answered or called now, whatever the open index says.
+
+An index is a snapshot: a person may have blocked a tool in another process since, and a server may list another text
+than the one that was approved. So the catalogue's verdicts are looked at with every call, and an upstream's listing is
+held against what was approved before the first call over each connection.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolscout.errors import BadInput
+from toolscout.index.rows import plain, reads_as, tool_row
+from toolscout.records import Review, Tool
+
+if TYPE_CHECKING:
+    from toolscout.index.catalogue import Catalogue, Standing
+
+_REMOTE_SECONDS = 0.25
+"""A database behind a network is asked for its revision so often at most."""
+
+
+class Holds:
+    """Ids of held tools: by the catalogue as it is now, and by what their servers say of them now.
+
+    ``catalogue`` opens it, ``run`` does work in a thread. The sets belong to one event loop.
+    """
+
+    def __init__(self, catalogue: Callable[[], Catalogue], run: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        self._open = catalogue
+        self._run = run
+        self._catalogue: Catalogue | None = None
+        self._judged: frozenset[str] = frozenset()
+        self._differing: dict[str, frozenset[str]] = {}
+        self._revision = -1
+        self._looked = float("-inf")
+        self.ids: frozenset[str] = frozenset()
+        """Replaced by another set when anything changes, never changed itself."""
+
+    async def look(self) -> None:
+        """Take in what has been judged since, in whatever process. Raises StorageError if the catalogue cannot say."""
+        if self._catalogue is None:
+            self._catalogue = await self._run(self._open)
+        catalogue = self._catalogue
+        if catalogue.is_local:
+            revision = catalogue.revision
+        else:
+            if time.monotonic() - self._looked < _REMOTE_SECONDS:
+                return
+            revision = await self._run(lambda: catalogue.revision)
+        if revision != self._revision:
+            # Read after the revision: what changes in between is looked at once more, not missed.
+            self._judged = await self._run(catalogue.held)
+            self._revision = revision
+            self._unite()
+        self._looked = time.monotonic()
+
+    async def compare(self, server_id: str, listed: Iterable[Tool]) -> bool:
+        """Hold what a server lists now against what was approved; whether the catalogue has something to learn of it.
+
+        Approved tools whose fingerprint is another one are held from now on, until `recorded` or the next comparison.
+        Nothing is held of a server that the catalogue does not know: nobody has approved anything of it.
+        """
+        known = await self._run(lambda: self._open().standings(server_id))
+        differing, news = held_against(known, listed)
+        self._differing[server_id] = differing
+        self._unite()
+        return news or bool(differing)
+
+    def recorded(self, server_id: str) -> None:
+        """The catalogue has the server's tools as they are: from now on its verdicts hold."""
+        self._differing.pop(server_id, None)
+        self._revision = -1
+        self._looked = float("-inf")
+
+    def differs(self, tool_id: str) -> bool:
+        """Whether its server lists another text than was approved, and the catalogue does not have that yet."""
+        return any(tool_id in ids for ids in self._differing.values())
+
+    def __contains__(self, tool_id: str) -> bool:
+        return tool_id in self.ids
+
+    def _unite(self) -> None:
+        self.ids = self._judged.union(*self._differing.values())
+
+
+def held_against(known: Mapping[str, Standing], listed: Iterable[Tool]) -> tuple[frozenset[str], bool]:
+    """Ids of approved tools that are listed with another text than was approved, and whether anything else is new:
+    a tool, or one that had changed and is again as it was approved. Of a server that is not known nothing is."""
+    differing, news = set(), False
+    for tool in listed if known else ():
+        row = _stored(tool)
+        standing = known.get(row["tool_id"])
+        if standing is None:
+            news = True
+        elif standing.review is Review.APPROVED and not reads_as(row, standing.accepted, standing.title):
+            differing.add(row["tool_id"])
+        elif standing.review is Review.CHANGED and row["fingerprint"] == standing.accepted:
+            news = True
+    return frozenset(differing), news
+
+
+def _stored(tool: Tool) -> dict[str, Any]:
+    """What the catalogue would store; no fingerprint where it would refuse the tool."""
+    try:
+        return tool_row(tool)
+    except BadInput:
+        return {"tool_id": plain(tool.tool_id), "fingerprint": "", "title": tool.title}
