@@ -34,6 +34,16 @@ def agent(
     seed: Annotated[int, typer.Option(help="Draws the tasks of --limit, and the resamples.")] = 0,
     turns: Annotated[int, typer.Option(min=1, help="Most requests to the model for one task.")] = 20,
     seconds: Annotated[float, typer.Option(min=1, help="Most seconds for one task.")] = 300.0,
+    answers: Annotated[
+        str,
+        typer.Option(
+            help="How it ends: text (a line ANSWER:), or tool (each turn is a call, the last one gives the answer: "
+            "endpoints then make small models write valid calls)."
+        ),
+    ] = "text",
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of one turn.", show_default="the endpoint's")
+    ] = None,
     price_call: Annotated[float, typer.Option(help="Price of a tool call.")] = 1.0,
     price: Annotated[
         list[str] | None,
@@ -66,7 +76,7 @@ def agent(
     """
     import os
 
-    from toolscout.eval.agent_loop import Mind
+    from toolscout.eval.agent_loop import ANSWERS, Mind
     from toolscout.eval.agent_report import agent_report, agent_tables
     from toolscout.eval.agent_run import AgentOptions, measure_agent
     from toolscout.eval.agent_score import Prices
@@ -76,13 +86,15 @@ def agent(
 
     if tasks is not None and gaia is not None:
         raise BadInput("--tasks and --gaia exclude each other.", "Run one after the other.")
+    if answers not in ANSWERS:
+        raise BadInput(f"There is no way to answer {answers!r}.", f"Ways are {', '.join(ANSWERS)}.")
     if work is None and json_out is not None:
         work = json_out.with_name(json_out.name + ".rows.jsonl")
     key = os.environ.get("TOOLSCOUT_AGENT_KEY") or os.environ.get("OPENAI_API_KEY") or ""
     prices = Prices.parse(price_call, price or [], price_prompt, price_completion)
     run = measure_agent(
         AgentOptions(
-            mind=Mind(model_url, model, key, turns, seconds),
+            mind=Mind(model_url, model, key, turns, seconds, answers=answers, max_tokens=max_tokens),
             tasks=tasks or OWN_TASKS,
             gaia=gaia,
             servers=servers,

@@ -26,11 +26,15 @@ if TYPE_CHECKING:
     from toolscout.server.config import UpstreamConfig
 
 ARMS = ("all", "find", "bootstrap")
-INSTRUCTIONS = (
-    "Do what the user asks with the tools you have. Do it for real, and look before you change something. "
-    "When it is done, or cannot be done, end with one line that begins with ANSWER: and gives the answer alone, as "
-    "short as it can be (a number, a few words, a list with commas); where nothing was asked, write ANSWER: done."
-)
+ANSWERS = ("text", "tool")
+_TASK = "Do what the user asks with the tools you have. Do it for real, and look before you change something. "
+_SHORT = "as short as it can be (a number, a few words, a list with commas)"
+INSTRUCTIONS = {
+    "text": f"{_TASK}When it is done, or cannot be done, end with one line that begins with ANSWER: and gives the "
+    f"answer alone, {_SHORT}; where nothing was asked, write ANSWER: done.",
+    "tool": f"{_TASK}Each turn is one call of a tool. When it is done, or cannot be done, call final_answer with the "
+    f"answer alone, {_SHORT}; where nothing was asked, with done.",
+}
 _START_SECONDS = 120.0
 _FATAL = (401, 403, 404)
 _SHOWN = 300
@@ -46,6 +50,15 @@ class Mind:
     turns: int = 20
     seconds: float = 300.0
     temperature: float | None = 0.0
+    answers: str = "text"
+    """``text``: it ends with a line ``ANSWER:``. ``tool``: it ends by calling a tool with the answer, so that each turn
+    has to be a call, and an endpoint that constrains calls makes a small model write valid ones."""
+    max_tokens: int | None = None
+
+    @property
+    def instructions(self) -> str:
+        """What it is told before the task."""
+        return INSTRUCTIONS[self.answers]
 
 
 @dataclass
@@ -111,7 +124,7 @@ async def act(
             toolsets.append(tools.filtered(lambda _, tool: tool.name in ("find_tools", "invoke")))
             began = time.perf_counter()
             if arm == "bootstrap":
-                history = await _bootstrap(client, request, doing, mind.seconds)
+                history = await _bootstrap(client, request, doing, mind)
         else:
             raise BadInput(f"There is no arm {arm!r}.", f"Arms are {', '.join(ARMS)}.")
         began = began if history or doing.bootstrap else time.perf_counter()
@@ -123,7 +136,7 @@ async def act(
 async def _loop(
     request: str, toolsets: Sequence[Any], history: Sequence[Any], mind: Mind, doing: Doing, seconds: float
 ) -> None:
-    from pydantic_ai import Agent
+    from pydantic_ai import Agent, ToolOutput
     from pydantic_ai.exceptions import (
         AgentRunError,
         ModelAPIError,
@@ -140,9 +153,13 @@ async def _loop(
     settings = ModelSettings(timeout=mind.seconds)
     if mind.temperature is not None:
         settings["temperature"] = mind.temperature
+    if mind.max_tokens is not None:
+        settings["max_tokens"] = mind.max_tokens
+    ends = ToolOutput(str, name="final_answer", description="End the task with this answer.")
     agent: Any = Agent(
-        model, instructions=INSTRUCTIONS, toolsets=list(toolsets), retries=mind.turns, model_settings=settings
-    )
+        model, instructions=mind.instructions, toolsets=list(toolsets), retries=mind.turns, model_settings=settings,
+        output_type=ends if mind.answers == "tool" else str,
+    )  # fmt: skip
     usage = RunUsage()
     limits = UsageLimits(request_limit=mind.turns)
     try:
@@ -197,11 +214,11 @@ def _tool_id(server: str, name: str, args: Mapping[str, Any]) -> str:
     return str(args.get("tool_id") or "toolscout/invoke") if name == "invoke" else f"toolscout/{name}"
 
 
-async def _bootstrap(client: Any, request: str, doing: Doing, seconds: float) -> list[Any]:
+async def _bootstrap(client: Any, request: str, doing: Doing, mind: Mind) -> list[Any]:
     """Ask suggest_call for a first call and make it; the conversation so far, empty where no call was ready."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
-    suggested = await _made(client, doing, "suggest_call", {"task": request}, seconds)
+    suggested = await _made(client, doing, "suggest_call", {"task": request}, mind.seconds)
     answer = (suggested.structured_content or {}) if suggested is not None else {}
     calls = answer.get("calls") or []
     if suggested is None or suggested.is_error or not calls or answer.get("abstained"):
@@ -211,13 +228,16 @@ async def _bootstrap(client: Any, request: str, doing: Doing, seconds: float) ->
         doing.bootstrap = "not ready"
         return []
     call: JsonObject = {"tool_id": calls[0]["tool_id"], "arguments": calls[0]["arguments"]}
-    result = await _made(client, doing, "invoke", call, seconds)
+    result = await _made(client, doing, "invoke", call, mind.seconds)
     doing.bootstrap = "made" if result is not None and not result.is_error else "failed"
     told = "The call took too long." if result is None else _text(result)
+    words = mind.instructions
     return [
-        ModelRequest(parts=[UserPromptPart(request)], instructions=INSTRUCTIONS),
+        ModelRequest(parts=[UserPromptPart(request)], instructions=words),
         ModelResponse(parts=[ToolCallPart("invoke", call, tool_call_id="bootstrap_1")]),
-        ModelRequest(parts=[ToolReturnPart("invoke", told, tool_call_id="bootstrap_1")], instructions=INSTRUCTIONS),
+        ModelRequest(
+            parts=[ToolReturnPart("invoke", told, tool_call_id="bootstrap_1")], instructions=mind.instructions
+        ),
     ]
 
 

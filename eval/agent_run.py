@@ -144,7 +144,8 @@ def _header(options: AgentOptions) -> JsonObject:
     mind = options.mind
     return {
         "agent": 1, "model": mind.model, "model_url": mind.url, "turns": mind.turns, "seconds": mind.seconds,
-        "temperature": mind.temperature, "gaia": options.gaia is not None,
+        "temperature": mind.temperature, "answers": mind.answers, "max_tokens": mind.max_tokens,
+        "gaia": options.gaia is not None,
         "servers": sha256_hex(options.servers.read_text("utf-8"))[:16] if options.servers else options.sandbox,
     }  # fmt: skip
 

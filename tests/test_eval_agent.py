@@ -159,6 +159,22 @@ def test_an_agent_does_a_task_with_a_real_server(files: Path, settings: Settings
         assert len(endpoint.asked) == before
 
 
+def test_an_agent_whose_every_turn_is_a_call(files: Path, settings: Settings) -> None:
+    bodies: list[Body] = []
+
+    def script(body: Body, results: int) -> Turn:
+        bodies.append(body)
+        turn = clever(body, results)
+        return turn if isinstance(turn, dict) else {"tool": "final_answer", "args": {"response": "grey"}}
+
+    with Endpoint(script) as endpoint:
+        mind = Mind(endpoint.url, "script", turns=6, answers="tool", max_tokens=77)
+        run = measure_agent(options(files, endpoint.url, mind=mind, arms=["all"]), settings=settings)
+    assert [(t.passed, t.steps, t.turns) for t in run.trials] == [(True, 1, 2), (True, 1, 2)]
+    assert all(body["tool_choice"] == "required" and "final_answer" in names(body) for body in bodies)
+    assert {body.get("max_tokens", body.get("max_completion_tokens")) for body in bodies} == {77}
+
+
 @pytest.mark.slow
 def test_two_arms_do_the_tasks_and_a_later_run_goes_on(files: Path, settings: Settings, tmp_path: Path) -> None:
     work = tmp_path / "rows.jsonl"

@@ -451,7 +451,7 @@ asyncio.run(main())
         assert process.stdout is not None
         marker = await asyncio.to_thread(process.stdout.readline)
         marker = marker.strip()
-        assert len(marked_processes(marker)) == 3
+        await eventually(lambda: len(marked_processes(marker)) == 3)  # a child is there before it has its environment
         process.kill()
         process.wait()
         await eventually(lambda: marked_processes(marker) == [])
