@@ -774,7 +774,13 @@ class Engine:
 
     def _similar(self, text: str) -> list[str]:
         near = self._index.similar_tool_ids(text, 3) if self._index is not None else []
-        return [tool_id for tool_id in near if tool_id not in self._holds]
+        policy = self._policy()
+        return [
+            tool_id
+            for tool_id in near
+            if tool_id not in self._holds
+            and (policy is None or (tool := self._tool(tool_id)) is None or not policy.never(tool))
+        ]
 
     async def _known(self, tool_id: str) -> Tool:
         await self.loaded()

@@ -358,6 +358,16 @@ async def test_what_is_always_denied_is_not_named_where_nothing_fits(ready: Home
     assert after == (set(), set())
 
 
+async def test_what_is_always_denied_is_not_named_for_an_unknown_id(ready: Home) -> None:
+    async def named() -> str:
+        async with client_of(ready.settings) as client:
+            return text(await client.call_tool_mcp("invoke", {"tool_id": "tiny/echoes", "arguments": {}}))
+
+    assert "tiny/echo" in (await named()).partition("Nearest")[2]
+    ready.policy('[[rules]]\naction = "deny"\nserver = "tiny"\ntool = "echo"\n')
+    assert "tiny/echo" not in (await named()).partition("Nearest")[2]
+
+
 async def test_a_late_yes_holds_where_the_new_policy_does_not_mind(late: tuple[Home, Engine, Path]) -> None:
     ready, engine, _ = late
 
