@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,41 @@ def test_a_tool_list_replaces_the_one_before(catalogue: Catalogue) -> None:
     assert catalogue.put_server(server(description="x")) == Change()
     assert [t.tool_id for t in catalogue.tools("s")] == ["s/a", "s/b", "s/d"]
     assert catalogue.put_server(server(), []).removed == ["s/a", "s/b", "s/d"]
+
+
+def test_what_is_held_and_how_the_guard_stands_to_a_server(catalogue: Catalogue) -> None:
+    catalogue.put_server(server(), [tool("a", title="A"), tool("b"), tool("c")])
+    catalogue.put_server(server("t"), [tool("x", "t")])
+    assert catalogue.held() == frozenset()
+    catalogue.set_review(["s/a"], Review.BLOCKED)
+    catalogue.put_server(server(), [tool("a", title="A"), tool("b", description="Another text."), tool("c")])
+    assert catalogue.held() == {"s/a", "s/b"}
+    catalogue.set_state("t", ServerState.QUARANTINED)
+    assert catalogue.held() == {"s/a", "s/b", "t/x"}
+    standings = catalogue.standings("s")
+    assert {name: standing.review for name, standing in standings.items()} == {
+        "s/a": Review.BLOCKED, "s/b": Review.CHANGED, "s/c": Review.APPROVED,
+    }  # fmt: skip
+    assert standings["s/b"].accepted == tool("b").computed_fingerprint()
+    assert standings["s/a"].title == "A"
+    assert catalogue.standings("nobody") == {}
+
+
+def test_reviews_are_read_while_another_process_writes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'c.db'}"
+    with Catalogue(url) as catalogue:
+        catalogue.put_server(server(), [tool("a")])
+        before = catalogue.revision
+        other = sqlite3.connect(tmp_path / "c.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        waiting = threading.Thread(target=catalogue.log_calls, args=([CallLog("find", "q", None, "ok", 1.0)],))
+        waiting.start()
+        try:
+            assert catalogue.revision == before
+            assert catalogue.held() == frozenset()
+        finally:
+            other.close()
+            waiting.join()
 
 
 def test_the_revision_grows_with_changes_only(catalogue: Catalogue) -> None:
@@ -462,6 +499,7 @@ def run_python(script: str, *arguments: str, wait: bool = True) -> subprocess.Po
 
 CLIENT = """
 import sys
+import threading
 from toolscout.index.catalogue import Catalogue, CallLog
 from toolscout.records import Server, Tool
 url, me = sys.argv[1:]
@@ -514,6 +552,7 @@ def test_a_migration_killed_before_its_commit_leaves_a_catalogue_that_opens(cata
 
 LIGHT = """
 import sys
+import threading
 from toolscout.index.catalogue import Catalogue, CallLog
 catalogue = Catalogue(sys.argv[1])
 assert catalogue.revision == 1
