@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
@@ -518,6 +519,8 @@ class Engine:
             trust = self.settings.trust_imports and not await self._run(lambda: self.catalogue.has_listed(name))
         put = partial(self.catalogue.put_server, server, tools, trust=trust, accept_changes=accept_changes)
         change: Change = await self._write(put)
+        if self.settings.review_policy is not None:
+            await self._write(partial(self._judge, name, self.settings.review_policy))
         self._holds.recorded(name)
         await self._holds.look()
         if reindex:
@@ -643,6 +646,18 @@ class Engine:
             kind = error.kind if isinstance(error, ToolscoutError) else "timeout"
             logger.warning("The changed tools of %s could not be recorded yet: %s", name, kind)
         self._tools_changed(name)
+
+    def _judge(self, name: str, policy: Path) -> None:
+        """What a person's policy file says of a server's tools; where it says nothing, or cannot be read, they wait."""
+        from toolscout.index.guard.policy import read_policy, verdicts
+
+        try:
+            rules = read_policy(policy)
+        except (BadInput, NotFound) as error:
+            logger.warning("%s What has changed waits for a person.", error)
+            return
+        if found := verdicts(rules, self.catalogue.tools(name)):
+            self.catalogue.set_reviews(found, source="policy")
 
     async def _stray(self, index: SearchIndex) -> frozenset[str]:
         """Tools of the index that have been held since it was built: mostly none."""

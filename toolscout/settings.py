@@ -126,6 +126,9 @@ class Settings(BaseSettings):
     trust_imports: bool = True
     """Tools of servers the user adds are approved at once, adding them being the approval; later changes are not."""
 
+    review_policy: Path | None = None
+    """A policy file of the review (docs/GUARD.md): judges what a server has added or changed whenever it is listed."""
+
     policy: Path | None = None
     """The policy on calls (docs/POLICY.md), a TOML file that has to exist. By default ``policy.toml`` in ``home``,
     which need not: without it every approved tool may be called."""
@@ -149,7 +152,7 @@ class Settings(BaseSettings):
     def _lower(cls, value: object) -> object:
         return value.strip().lower() if isinstance(value, str) else value
 
-    @field_validator("home", "policy")
+    @field_validator("home", "policy", "review_policy")
     @classmethod
     def _no_tilde(cls, value: Path | None) -> Path | None:
         return value and value.expanduser()  # a client's configuration is no shell: nobody else would expand it
