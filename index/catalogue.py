@@ -31,6 +31,7 @@ _BATCH = 500
 
 _HELD = f"""SELECT tool_id FROM tool WHERE review <> '{Review.APPROVED}' UNION
 SELECT tool_id FROM tool JOIN server ON server.server_id = tool.server_id WHERE state = '{ServerState.QUARANTINED}'"""
+_THERE = "SELECT 1 FROM tool WHERE tool_id = :tool_id"
 _STANDINGS = "SELECT tool_id, review, accepted, title FROM tool WHERE server_id = :server_id"
 
 
@@ -275,6 +276,10 @@ class Catalogue:
     def held(self) -> frozenset[str]:
         """Ids of all tools that are not approved, or whose server is quarantined."""
         return frozenset(row[0] for row in self._look(_HELD, {}))
+
+    def has_tool(self, tool_id: str) -> bool:
+        """Whether there is a tool of that id."""
+        return bool(self._look(_THERE, {"tool_id": plain(tool_id)}))
 
     def standings(self, server_id: str) -> dict[str, Standing]:
         """By tool id how the guard stands to the tools of a server; empty for a server that is not known."""

@@ -289,7 +289,8 @@ def _differing(settings: Settings, name: str, tools: list[Tool]) -> frozenset[st
         return frozenset()
     try:
         with Catalogue(settings.database_url) as catalogue:
-            return held_against(catalogue.standings(name), tools)[0]
+            known = catalogue.standings(name)
+            return frozenset(tool_id for tool_id in held_against(known, tools)[0] if tool_id in known)
     except ToolscoutError:
         return frozenset()  # a check of its own says what is wrong with it
 

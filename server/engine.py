@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
-from toolscout.records import Review, Server, ServerState, Tool
+from toolscout.records import JsonObject, Review, Server, ServerState, Tool
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import ADVICE_DENIED, ADVICE_FILTERED, ADVICE_PROBED, compact_answer
@@ -216,7 +216,7 @@ class Engine:
             self._invoker = Invoker(
                 find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
                 settings=self.settings, installer=self._installer, governor=self.governor,
-                look_again=self._relisting.look_again if self._loading is not None else None,
+                look_again=self._relisting.look_again if self._loading is not None else None, look=self._holds.look,
             )  # fmt: skip
         return self._invoker
 
@@ -475,10 +475,17 @@ class Engine:
         the client, by what it said with the call, lacks a capability that the upstream needs.
         """
         started = time.perf_counter()
-        if self._index is None:
-            await self.loaded()
         try:
+            if self._index is None:
+                await self.loaded()
             await self._holds.look()
+        except ToolscoutError as error:
+            from toolscout.server.client_identity import OURSELVES
+
+            self.governor.turned_away(tool_id, arguments, client or (lambda: OURSELVES), error.kind)
+            self.journal.note("invoke", "", tool_id, "error", started)
+            raise
+        try:
             result = await self.invoker.invoke_raw(
                 tool_id, arguments, timeout_s=timeout_s, dry_run=dry_run, asking=asking, client=client, **relayed
             )
@@ -498,17 +505,19 @@ class Engine:
         reindex: bool = True,
         trust: bool | None = None,
         patience: float = 0.0,
+        fresh: bool = True,
     ) -> Change:
         """List a configured server's tools, put them into the catalogue, and bring the index up to date.
 
         A tool that is known and has changed is quarantined until it is reviewed, unless ``accept_changes``; a new one
         is, unless ``trust`` (by default only where nothing of the server is known yet, and by the setting
-        ``trust_imports``). ``patience``: seconds that its start may take, where that is more than the settings allow.
+        ``trust_imports``). ``patience``: seconds that its start may take, where that is more than the settings allow;
+        without ``fresh`` the listing at hand will do.
 
         Raises:
             UpstreamError, NotAllowed: the server cannot be started or needs a value that is not set.
         """
-        server, tools = await self.pool.list_tools(name, fresh=True, patience=patience)
+        server, tools = await self.pool.list_tools(name, fresh=fresh, patience=patience)
         config = self._upstreams().get(name)
         known = await self._run(lambda: self.catalogue.get_server(name))
         if known is not None and known.sources and config is not None and runs(known, config.fields):
@@ -631,17 +640,19 @@ class Engine:
         approved = {tool.tool_id for tool in tools if tool is not None and tool.review is Review.APPROVED}
         return [call for call in near if all(gold.tool_id in approved for gold in call.gold)]
 
-    async def _compare(self, name: str, tools: list[Tool]) -> None:
+    async def _compare(self, name: str, listed: list[JsonObject]) -> None:
         """An upstream has been connected to, or says that its tools changed: nothing is called that is not as approved.
 
         What differs is held at once, recorded before the call goes on where that is quick, and brought into the index
         afterwards. Raises StorageError if the catalogue cannot say what was approved.
         """
-        if not await self._holds.compare(name, tools):
+        from toolscout.server.listing import tools_of
+
+        if not await self._holds.compare(name, partial(tools_of, name, listed)):
             return
         try:
             async with asyncio.timeout(_RECORD_SECONDS):
-                await self.refresh_server(name, reindex=False, trust=False)
+                await self.refresh_server(name, reindex=False, trust=False, fresh=False)
         except (ToolscoutError, TimeoutError) as error:
             kind = error.kind if isinstance(error, ToolscoutError) else "timeout"
             logger.warning("The changed tools of %s could not be recorded yet: %s", name, kind)
@@ -770,7 +781,7 @@ class Engine:
         tool = self._tool(tool_id)
         held = tool_id in self._holds
         if tool is not None and not held:
-            return tool
+            return None if self._holds.gone(tool_id) else tool
         kept = self.catalogue.get_tool(tool_id)  # the index is older than the tool, or than what is held against it
         if kept is None or not held or kept.review is not Review.APPROVED:
             return kept

@@ -36,38 +36,60 @@ class Holds:
         self._differing: dict[str, frozenset[str]] = {}
         self._revision = -1
         self._looked = float("-inf")
+        self._there: dict[str, bool] = {}
         self.ids: frozenset[str] = frozenset()
         """Replaced by another set when anything changes, never changed itself."""
 
-    async def look(self) -> None:
-        """Take in what has been judged since, in whatever process. Raises StorageError if the catalogue cannot say."""
+    async def look(self, tool_id: str | None = None) -> None:
+        """Take in what has been judged since, in whatever process; with a tool also whether it is still there.
+
+        Raises StorageError if the catalogue cannot say.
+        """
         if self._catalogue is None:
             self._catalogue = await self._run(self._open)
         catalogue = self._catalogue
         if catalogue.is_local:
             revision = catalogue.revision
         else:
-            if time.monotonic() - self._looked < _REMOTE_SECONDS:
-                return
-            revision = await self._run(lambda: catalogue.revision)
+            soon = time.monotonic() - self._looked < _REMOTE_SECONDS
+            revision = self._revision if soon else await self._run(lambda: catalogue.revision)
         if revision != self._revision:
+            self._there = {}
             # Read after the revision: what changes in between is looked at once more, not missed.
             self._judged = await self._run(catalogue.held)
             self._revision = revision
             self._unite()
-        self._looked = time.monotonic()
+            self._looked = time.monotonic()
+        if tool_id is not None and tool_id not in self._there:
+            there = (
+                catalogue.has_tool(tool_id)
+                if catalogue.is_local
+                else await self._run(lambda: catalogue.has_tool(tool_id))
+            )
+            self._there[tool_id] = there
 
-    async def compare(self, server_id: str, listed: Iterable[Tool]) -> bool:
+    def gone(self, tool_id: str) -> bool:
+        """Whether the catalogue has no such tool (any more), whatever an index says that was built before."""
+        if tool_id not in self._there and self._catalogue is not None:
+            self._there[tool_id] = self._catalogue.has_tool(tool_id)
+        return not self._there.get(tool_id, True)
+
+    async def compare(self, server_id: str, listed: Callable[[], Iterable[Tool]]) -> bool:
         """Hold what a server lists now against what was approved; whether the catalogue has something to learn of it.
 
-        Approved tools whose fingerprint is another one are held from now on, until `recorded` or the next comparison.
-        Nothing is held of a server that the catalogue does not know: nobody has approved anything of it.
+        Approved tools that say something else are held from now on, and so are those that the catalogue does not have,
+        until `recorded` or the next comparison. A server that the catalogue does not know has no tools to call.
         """
-        known = await self._run(lambda: self._open().standings(server_id))
-        differing, news = held_against(known, listed)
+
+        def work() -> tuple[frozenset[str], bool]:
+            catalogue = self._open()
+            known = catalogue.standings(server_id)
+            return held_against(known, listed() if known or catalogue.get_server(server_id) else ())
+
+        differing, news = await self._run(work)
         self._differing[server_id] = differing
         self._unite()
-        return news or bool(differing)
+        return bool(news)
 
     def recorded(self, server_id: str) -> None:
         """The catalogue has the server's tools as they are: from now on its verdicts hold."""
@@ -87,19 +109,19 @@ class Holds:
 
 
 def held_against(known: Mapping[str, Standing], listed: Iterable[Tool]) -> tuple[frozenset[str], bool]:
-    """Ids of approved tools that are listed with another text than was approved, and whether anything else is new:
-    a tool, or one that had changed and is again as it was approved. Of a server that is not known nothing is."""
-    differing, news = set(), False
-    for tool in listed if known else ():
+    """Ids of tools that are listed with another text than was approved, or that are not known; and whether there is
+    anything that the catalogue lacks: those, or a tool that had changed and is again as it was approved."""
+    differing, back = set(), False
+    for tool in listed:
         row = _stored(tool)
         standing = known.get(row["tool_id"])
-        if standing is None:
-            news = True
-        elif standing.review is Review.APPROVED and not reads_as(row, standing.accepted, standing.title):
+        if standing is None or (
+            standing.review is Review.APPROVED and not reads_as(row, standing.accepted, standing.title)
+        ):
             differing.add(row["tool_id"])
         elif standing.review is Review.CHANGED and row["fingerprint"] == standing.accepted:
-            news = True
-    return frozenset(differing), news
+            back = True
+    return frozenset(differing), back or bool(differing)
 
 
 def _stored(tool: Tool) -> dict[str, Any]:

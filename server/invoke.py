@@ -7,7 +7,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
@@ -43,7 +43,8 @@ class Invoker:
     """Makes calls by tool id.
 
     ``find_tool`` and ``server_of`` look up records, ``suggest_ids`` gives the ids nearest to a wrong one. Without an
-    ``installer`` nobody is asked whether a server may be installed; without a ``governor`` no policy holds.
+    ``installer`` nobody is asked whether a server may be installed; without a ``governor`` no policy holds. ``look``
+    brings what ``find_tool`` knows of a tool up to date.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Invoker:
         installer: Installer | None = None,
         governor: Governor | None = None,
         look_again: Callable[[str], None] | None = None,
+        look: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
+        self._look = look
         self._look_again = look_again
         self._find_tool = find_tool
         self._server_of = server_of
@@ -202,7 +205,7 @@ class Invoker:
         passage: Passage | None,
     ) -> JsonObject:
         try:
-            admit = partial(self._still, tool.tool_id)  # what the server says of it may be known only when it lives
+            admit = partial(self._admit, tool.tool_id)  # what the server says of it may be known only when it lives
             result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, admit=admit, **relayed)
             # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
             as_result(tool.server_id, tool.name, result)
@@ -245,6 +248,11 @@ class Invoker:
         tool = self._tool(tool_id)
         self._check_review(tool, self._server_of(tool.server_id))
         return tool
+
+    async def _admit(self, tool_id: str) -> None:
+        if self._look is not None:
+            await self._look(tool_id)
+        self._still(tool_id)
 
     def refusal(self, tool_id: str) -> ToolscoutError | None:
         """Why a call of the tool would be refused whatever its arguments are, or None."""

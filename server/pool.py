@@ -14,7 +14,7 @@ from toolscout.errors import NotFound, UpstreamError
 from toolscout.records import JsonObject, Server, Tool
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.telemetry import Telemetry
-from toolscout.server.upstream import Upstream, UpstreamStatus
+from toolscout.server.upstream import Admit, Upstream, UpstreamStatus
 from toolscout.server.watchdog import Watchdog
 from toolscout.settings import Settings
 
@@ -34,8 +34,8 @@ class UpstreamPool:
     ``load`` gives the present configuration; it is asked at each start of an upstream, so changes count from the
     next start on (:meth:`stop` makes that now). Only processes count against ``settings.max_upstreams``; HTTP
     connections do not. ``on_tools_changed(server_id)`` is called when an upstream says that its tools have changed;
-    ``compare(server_id, tools)`` gets what it lists before the first call over each connection, and again after each
-    such change; what it raises the call raises.
+    ``compare(server_id, tools)`` gets what it lists, in wire form, before the first call over each connection, again
+    after each such change, and of a remote one after a while; what it raises the call raises.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class UpstreamPool:
         load: Callable[[], Mapping[str, UpstreamConfig]],
         *,
         on_tools_changed: Callable[[str], None] | None = None,
-        compare: Callable[[str, list[Tool]], Awaitable[None]] | None = None,
+        compare: Callable[[str, list[JsonObject]], Awaitable[None]] | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._compare = compare
@@ -85,7 +85,7 @@ class UpstreamPool:
         arguments: JsonObject,
         *,
         timeout: float | None = None,  # noqa: ASYNC109
-        admit: Callable[[], object] | None = None,
+        admit: Admit | None = None,
         **relayed: Unpack[Relayed],
     ) -> JsonObject:
         """As :meth:`call`, but the result as it came over the wire: nothing is parsed twice.

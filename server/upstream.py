@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
 from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
-from toolscout.records import JsonObject, Tool, Transport
+from toolscout.records import JsonObject, Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.hiding import Hider
 from toolscout.server.secrets import Resolver
@@ -28,11 +28,16 @@ if TYPE_CHECKING:
 _LONGEST_BACKOFF = 60.0
 _ERROR_CHARACTERS = 2000
 _COMPARISONS = 3  # of a server that says at each listing that its tools have changed
+_REMOTE_SECONDS = 60.0
+"""A remote server is listed and compared again when the last time was longer ago and one of its tools is called."""
 _DEEPEST_DATA = 50
 """Levels of the data of an error; what is much deeper cannot be sent on."""
 _SANDBOX_HINT = (
     'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
 )
+
+Admit = Callable[[], Awaitable[None]]
+"""Says whether a call may be made, by raising where it may not."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class Upstream:
         on_process: Callable[[UpstreamProcess], None],
         on_end: Callable[[UpstreamProcess], None],
         on_tools_changed: Callable[[str], None],
-        compare: Callable[[str, list[Tool]], Awaitable[None]] | None,
+        compare: Callable[[str, list[JsonObject]], Awaitable[None]] | None,
         telemetry: Telemetry,
     ) -> None:
         self.server_id = server_id
@@ -152,7 +157,11 @@ class Upstream:
         self._last_error: str | None = None
         self._tools: list[JsonObject] | None = None
         self._listing: asyncio.Task[list[JsonObject]] | None = None
-        self._compared: Link | None = None
+        self._told = 0
+        """How often the upstream said that its tools have changed: a listing that began before the last time is old."""
+        self._listing_told = self._tools_told = -1
+        self._compared: tuple[Link, int] | None = None
+        self._compared_at = 0.0
         self._comparing: asyncio.Task[None] | None = None
 
     # calling
@@ -163,7 +172,7 @@ class Upstream:
         arguments: JsonObject,
         *,
         timeout: float | None,  # noqa: ASYNC109
-        admit: Callable[[], object] | None = None,
+        admit: Admit | None = None,
         **relayed: Unpack[Relayed],
     ) -> JsonObject:
         """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed.
@@ -174,13 +183,16 @@ class Upstream:
         self._calls += 1
         began, outcome = time.perf_counter(), ""
         try:
-            link = await self._enter_compared(admit)
+            link = await self._enter_compared(admit, timeout)
             seconds = timeout or self._timeout or self._settings.upstream_call_timeout
-            if self._turn.locked():
+            waited = self._turn.locked()
+            if waited:
                 await self._wait_turn(seconds)
             else:
                 await self._turn.acquire()
             try:
+                if waited:
+                    link = await self._enter_compared(admit, timeout)  # much may have been said meanwhile
                 for attempt in (0, 1):
                     try:
                         result = await self._over(link, tool, arguments, seconds, relayed)
@@ -192,7 +204,7 @@ class Upstream:
                         failure = await self._explain(error, link, f"'{tool}'", seconds)
                         if attempt or not isinstance(failure, Crashed) or failure.sent:
                             raise failure from None
-                        link = await self._enter_compared(admit)  # nothing of the call had reached it
+                        link = await self._enter_compared(admit, timeout)  # nothing of the call had reached it
                 raise AssertionError("unreachable")
             finally:
                 self._turn.release()
@@ -243,24 +255,28 @@ class Upstream:
         self.in_flight += 1
         try:
             link = await self._enter()
-            if self._tools is None or fresh:
-                if self._listing is None or self._listing.done():
-                    self._listing = asyncio.create_task(self._list(link), context=contextvars.Context())
-                    self._listing.add_done_callback(_seen)
-                await asyncio.shield(self._listing)
-            assert self._tools is not None
-            return self._tools
+            if self._tools is not None and not fresh:
+                return self._tools
+            # One that began before the last change is not joined: it may hold what was before.
+            if self._listing is None or self._listing.done() or self._listing_told != self._told:
+                self._listing_told = self._told
+                self._listing = asyncio.create_task(self._list(link), context=contextvars.Context())
+                self._listing.add_done_callback(_seen)
+            return await asyncio.shield(self._listing)
         finally:
             self._leave()
 
     async def _list(self, link: Link) -> list[JsonObject]:
         seconds = self._settings.upstream_start_timeout
         for attempt in (0, 1):
+            told = self._told
             try:
                 async with asyncio.timeout(seconds):
-                    self._tools = await link.list_tools()
-                    self._answered = True
-                    return self._tools
+                    tools = await link.list_tools()
+                self._answered = True
+                if link is self.link and told == self._told:
+                    self._tools, self._tools_told = tools, told
+                return tools
             except Exception as error:
                 failure = await self._explain(error, link, "tools/list", seconds)
                 if attempt or not isinstance(failure, Crashed):
@@ -268,29 +284,61 @@ class Upstream:
                 link = await self._enter()  # listing has no effects: it may always be repeated
         raise AssertionError("unreachable")
 
-    async def _enter_compared(self, admit: Callable[[], object] | None) -> Link:
-        """The live connection, what it lists held against what was approved since it was made, or last changed."""
+    async def _enter_compared(self, admit: Admit | None, timeout: float | None) -> Link:  # noqa: ASYNC109
+        """The live connection, what it lists held against what was approved since it was made, or last changed.
+
+        Raises UpstreamError where that cannot be had: nothing is called that nobody could compare.
+        """
         link = await self._enter()
         for _ in range(_COMPARISONS):
-            if self._compare is None or self._compared is link:
+            if self._is_compared(link):
                 break
-            if self._comparing is None or self._comparing.done():
-                self._comparing = asyncio.create_task(self._hold_against(self._compare), context=contextvars.Context())
-                self._comparing.add_done_callback(_seen)
-            await asyncio.shield(self._comparing)
+            await self._compare_once(timeout)
             link = await self._enter()
+        if not self._is_compared(link):
+            failure = UpstreamError(
+                f"'{self.server_id}' ended or changed its tools each time it had listed them, so they could not be "
+                "compared with what was approved, and nothing is called.",
+                hint="Try again later.",
+                kind="upstream_unsettled",
+            )
+            self._failed(failure)
+            raise failure
         if admit is not None:
-            admit()
+            await admit()
         return link
 
-    async def _hold_against(self, compare: Callable[[str, list[Tool]], Awaitable[None]]) -> None:
-        from toolscout.server.listing import tools_of
+    def _is_compared(self, link: Link) -> bool:
+        if self._compare is None:
+            return True
+        # A program behind an address may be replaced without the connection to it noticing.
+        old = link.process is None and time.monotonic() - self._compared_at > _REMOTE_SECONDS
+        return not old and self._compared is not None and self._compared == (link, self._told)
 
-        listed = await self.list_tools()
-        link = self.link
-        await compare(self.server_id, tools_of(self.server_id, listed))
-        if self._tools is listed:  # nothing was said of changes meanwhile
-            self._compared = link
+    async def _compare_once(self, timeout: float | None) -> None:  # noqa: ASYNC109
+        """List and compare; all callers share it."""
+        if self._comparing is None or self._comparing.done():
+            self._comparing = asyncio.create_task(self._hold_against(), context=contextvars.Context())
+            self._comparing.add_done_callback(_seen)
+        said = f"The tools of '{self.server_id}' could not be compared with what was approved, so nothing is called"
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._comparing)
+        except TimeoutError:
+            raise UpstreamError(
+                f"{said}: it did not list them within {timeout:g} s.", hint="Allow more time.", kind="upstream_timeout"
+            ) from None
+        except UpstreamError as error:
+            raise UpstreamError(f"{said}: {error}", hint=error.hint, kind=error.kind) from None
+
+    async def _hold_against(self) -> None:
+        assert self._compare is not None
+        remote = self.link is not None and self.link.process is None
+        listed = await self.list_tools(fresh=remote)
+        link, told = self.link, self._tools_told
+        await self._compare(self.server_id, listed)
+        if link is not None and self._tools is listed:  # neither was it connected anew nor said anything of changes
+            self._compared, self._compared_at = (link, told), time.monotonic()
 
     def describe(self) -> tuple[UpstreamConfig | None, Link | None]:
         """Configuration and live connection, for the listing's server record."""
@@ -492,7 +540,8 @@ class Upstream:
             self._retry_at = time.monotonic() + min(_LONGEST_BACKOFF, 2.0 ** (self._failures - 2))
 
     def _tools_changed(self) -> None:
-        self._tools = self._compared = None
+        self._told += 1
+        self._tools = None
         self._on_tools_changed(self.server_id)
 
     async def stop(self) -> None:
