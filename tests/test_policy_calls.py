@@ -494,6 +494,21 @@ async def test_another_name_is_no_other_client(ready: Home, mode: str, token: st
         assert [entry["client"]["name"] for entry in ready.audit] == ["one 1", "two 1"], "the log keeps the names"
 
 
+@pytest.mark.parametrize("trusted", [[], ["10.0.0.0/8"], ["127.0.0.0/8"]])
+async def test_where_a_client_calls_from_is_believed_of_trusted_proxies_alone(ready: Home, trusted: list[str]) -> None:
+    ready.policy('[rates]\nclient = "1/h"\n[audit]\n')
+    said = []
+    async with over_http(ready.settings.model_copy(update={"trusted_proxies": trusted})) as url:
+        for address in ("192.0.2.1", "192.0.2.2"):
+            transport = StreamableHttpTransport(f"{url}/mcp", headers={"x-forwarded-for": address})
+            async with Client(transport, mode="auto") as client:
+                said.append(await client.call_tool_mcp("invoke", ECHO))
+    known = trusted == ["127.0.0.0/8"]
+    assert not said[0].is_error and said[1].is_error is not known
+    addresses = {entry["client"]["address"] for entry in ready.audit}
+    assert addresses == ({"192.0.2.1", "192.0.2.2"} if known else {"127.0.0.1"})
+
+
 @ERAS
 async def test_searches_have_a_rate_of_their_own(ready: Home, mode: str) -> None:
     ready.policy('[rates]\nsearch = "3/h"\n')
