@@ -793,6 +793,17 @@ async def test_names_that_look_like_secrets_are_hidden(ready: Home) -> None:
     assert {"text"} < set(ready.audit[0]["arguments"]) and len(ready.audit[0]["arguments"]) == 3
 
 
+async def test_a_clients_name_that_holds_a_secret_is_hidden_as_far(ready: Home) -> None:
+    ready.policy("[audit]")
+    info = Implementation(name="my agent sk-abcdefgh12345678ABCD", version="password=hunter2")
+    async with Engine(ready.settings) as engine, Client(App(engine).fastmcp, mode="auto", client_info=info) as client:
+        assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
+    assert {e["outcome"] for e in ready.audit} >= {"ok"}
+    assert {e["client"]["name"] for e in ready.audit} == {"my agent [hidden] password=[hidden]"}
+    raw = (ready.settings.home / "audit.jsonl").read_text()
+    assert "sk-abcdefgh" not in raw and "hunter2" not in raw
+
+
 async def test_a_lock_that_is_held_stops_calls_but_not_the_loop(ready: Home) -> None:
     ready.policy("[audit]")
     async with Engine(ready.settings) as engine:
