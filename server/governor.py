@@ -465,12 +465,19 @@ class Passage:
             entry["id"] = self._id
             self._kept = self._kept or self._what()
         tool_id, arguments = self._kept or self._what()
-        entry |= {"client": self._client.as_json(), "tool_id": tool_id, "outcome": outcome, "arguments": arguments}
+        entry |= {"client": self._who(), "tool_id": tool_id, "outcome": outcome, "arguments": arguments}
         if self.decision is not None:
             entry |= {"action": str(self.decision.action), "rule": self.decision.label}
         if self._approved:
             entry["approved"] = True
         return entry
+
+    def _who(self) -> JsonObject:
+        """The client as it is kept. The name that it gives itself is any text, and may hold a secret."""
+        from toolscout.server.suspect import hide_suspect
+
+        client = self._client.as_json()
+        return {**client, "name": hide_suspect(client["name"])} if "name" in client else client
 
     def _what(self) -> tuple[str, JsonObject]:
         """Tool and arguments as they are kept. Of what the catalogue does not know the names are the client's, too."""

@@ -56,16 +56,24 @@ def run_http(address: str, workers: int = 1) -> None:
         return
     raise_file_limit()
     application = make_http_app(Engine(settings, serving=True), settings, host)
-    config = uvicorn.Config(application, host=host, port=port, log_level="warning", lifespan="on", **bounds())
+    config = uvicorn.Config(application, host=host, port=port, log_level="warning", lifespan="on", **bounds(settings))
     configure_logging(settings)  # uvicorn has put handlers of its own in
     uvicorn.Server(config).run()
 
 
-def bounds() -> dict[str, Any]:
-    """uvicorn's options that bound what clients can take, and how long the server waits for them when it ends."""
+def bounds(settings: Settings) -> dict[str, Any]:
+    """uvicorn's options that bound what clients can take and what they can say of themselves, and how long the server
+    waits for them when it ends."""
     from toolscout.server.http_limits import CONNECTIONS, PatientProtocol
 
-    return {"http": PatientProtocol, "limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": 5}
+    return {
+        "http": PatientProtocol,
+        "limit_concurrency": CONNECTIONS,
+        "timeout_graceful_shutdown": 5,
+        # By default uvicorn believes every program of this machine where it calls from, and rates go by that.
+        "proxy_headers": bool(settings.trusted_proxies),
+        "forwarded_allow_ips": settings.trusted_proxies,
+    }
 
 
 def parse_address(address: str) -> tuple[str, int]:

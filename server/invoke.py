@@ -226,6 +226,8 @@ class Invoker:
             return None
         if asking is None or self._installer is None or server is None or server.state not in _OFFERED:
             raise absence
+        if self._pool.configured(tool.server_id):
+            raise absence  # switched off, which a person has done: it is not missing
         offer = await self._installer.offer(server, tool)
         if offer is None:
             raise absence
@@ -246,7 +248,10 @@ class Invoker:
     def _still(self, tool_id: str) -> Tool:
         """The tool as it is now. Raises ToolscoutError where it is gone, or may not be called any more."""
         tool = self._tool(tool_id)
-        self._check_review(tool, self._server_of(tool.server_id))
+        server = self._server_of(tool.server_id)
+        self._check_review(tool, server)
+        if (absence := self._absence(tool, server)) is not None:
+            raise absence  # its entry was changed after the call came in
         return tool
 
     async def _admit(self, tool_id: str) -> None:
@@ -308,11 +313,11 @@ class Invoker:
         """Why a tool that may be called can't be, and what a person has to do; None if it can be tried.
 
         The states are what was true at the last check: an upstream that is configured is tried, and says itself what is
-        wrong now.
+        wrong now. Whether it is configured counts at each call, also while a process of it lives.
         """
-        state = server.state if server is not None else ServerState.READY
-        if state is ServerState.READY or self._pool.configured(tool.server_id):
-            return None
+        if (config := self._pool.config(tool.server_id)) is not None:
+            return _switched_off(tool.server_id) if config.disabled else None
+        state = server.state if server is not None else ServerState.NEEDS_INSTALL
         if state is ServerState.NEEDS_KEY and server is not None:
             needed = [v for v in server.install.env if v.required or v.secret]
             names = _names(needed or server.install.env)
@@ -370,6 +375,14 @@ def _usage(tool: Tool) -> str:
     return (
         f"Signature: {tool.name}({compact_signature(tool)})\nInput schema: {bounded_schema(tool.input_schema)}\n"
         "Correct the arguments and call again with the same tool_id."
+    )
+
+
+def _switched_off(server_id: str) -> NotAllowed:
+    return NotAllowed(
+        f"The server '{server_id}' is switched off: its entry in mcp.json says \"disabled\".",
+        hint='Use find_tools (ready_only) for another one. Or a person can take "disabled" out of that entry.',
+        kind="unavailable",
     )
 
 

@@ -113,7 +113,11 @@ class UpstreamPool:
 
     def configured(self, server_id: str) -> bool:
         """Whether the present configuration has an upstream of that name."""
-        return server_id in self._load()
+        return self.config(server_id) is not None
+
+    def config(self, server_id: str) -> UpstreamConfig | None:
+        """What the present configuration says of an upstream; one that lives may have been started by an older."""
+        return self._load().get(server_id)
 
     def status(self) -> list[UpstreamStatus]:
         """All upstreams used so far, by name."""

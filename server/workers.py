@@ -42,6 +42,7 @@ def run_workers(host: str, port: int, workers: int) -> None:
     folder = tempfile.mkdtemp(prefix="toolscout-metrics-")
     os.environ[SHARED_FOLDER] = folder
     from toolscout.server.http import bounds
+    from toolscout.settings import load_settings
 
     try:
         uvicorn.run(
@@ -52,7 +53,7 @@ def run_workers(host: str, port: int, workers: int) -> None:
             workers=workers,
             log_level="warning",
             lifespan="on",
-            **bounds(),
+            **bounds(load_settings()),
             timeout_worker_healthcheck=_HEALTH_SECONDS,
         )
     finally:

@@ -35,7 +35,9 @@ async def client_of(
 async def over_http(settings: Settings) -> AsyncIterator[str]:
     """A Toolscout on a free loopback port; yields its base URL."""
     application = make_http_app(Engine(settings), settings, "127.0.0.1")
-    config = uvicorn.Config(application, host="127.0.0.1", port=0, log_level="warning", lifespan="on", **bounds())
+    config = uvicorn.Config(
+        application, host="127.0.0.1", port=0, log_level="warning", lifespan="on", **bounds(settings)
+    )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     try:

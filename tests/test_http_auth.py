@@ -6,6 +6,7 @@ import base64
 import hmac
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -118,6 +119,7 @@ async def test_a_token_lets_in_only_as_it_says(keyed: Settings, public_url: str)
         "expired": (signed(exp=now - 1), 401),
         "without an end": (signed(exp=None), 401),
         "its end is no time": (signed(exp="never"), 401),
+        "its end is beyond all times": (signed(exp=math.inf), 401),
         "it holds later": (signed(nbf=now + 3 * LEEWAY_SECONDS), 401),
         "its beginning is no time": (signed(nbf="now"), 401),
         "for another service": (signed(aud="another"), 401),

@@ -229,6 +229,22 @@ async def test_what_the_server_needs_is_handed_by_name_and_only_when_it_is_set(
     assert home.entries["acme/tiny"]["env"] == {"ACME_KEY": "${ACME_KEY}"}
 
 
+async def test_what_is_switched_off_is_not_offered_for_installation(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = home.server.install.model_copy(update={"env": [EnvVar(name="ACME_KEY", required=True, secret=True)]})
+    home.put(install=install, state=ServerState.NEEDS_KEY)
+    await home.index()
+    monkeypatch.setenv("ACME_KEY", "s3cret-of-acme")
+    entry = {"command": sys.executable, "args": [str(TINY)], "disabled": True}
+    home.settings.servers_file.write_text(json.dumps({"mcpServers": {"acme/tiny": entry}}))
+    person = Person({"install": True})
+    async with client_of(home.settings, person) as client:
+        refused = await client.call_tool_mcp("invoke", ECHO)
+    assert refused.is_error and "switched off" in text(refused)
+    assert person.asked == [] and home.entries == {"acme/tiny": entry}
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_placeholder_is_a_field_of_the_form(home: Home, mode: str, tmp_path: Path) -> None:
     args = [*home.server.install.args, "--name", "<directory>"]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class World:
         ]
         self.servers = {s.server_id: s for s in servers}
         args = ["-I", "-S", str(TINY)]
-        configs = {
+        self.configs = configs = {
             "tiny": UpstreamConfig.stdio("tiny", sys.executable, args),
             "wants": UpstreamConfig.stdio("wants", sys.executable, args, {"K": "${SURELY_UNSET}"}),
             "revived": UpstreamConfig.stdio("revived", sys.executable, args),
@@ -179,6 +180,34 @@ async def test_refusals_say_what_to_do(world: World, tool_id: str, parts: list[s
 
 async def test_a_configured_server_is_tried_whatever_its_state_was(world: World) -> None:
     assert await world("revived/echo", {"text": "up"}) == (False, "up")
+
+
+async def test_a_server_that_was_switched_off_or_taken_out_is_not_called_though_it_lives(world: World) -> None:
+    assert await world("tiny/echo", {"text": "up"}) == (False, "up")
+    on = world.configs["tiny"]
+    world.configs["tiny"] = replace(on, disabled=True)
+    failed, text = await world("tiny/echo", {"text": "off"})
+    assert failed and "'tiny' is switched off: its entry in mcp.json says" in text and "can take" in text
+    del world.configs["tiny"]
+    failed, text = await world("tiny/echo", {"text": "gone"})
+    assert failed and "not installed here" in text
+    world.configs["tiny"] = on
+    assert await world("tiny/echo", {"text": "again"}) == (False, "again")
+    assert [s.starts for s in world.pool.status()] == [1], "the same process all the time"
+
+
+@pytest.mark.parametrize("disabled", [True, False])
+async def test_what_is_switched_off_or_taken_out_on_the_way_is_not_called_either(
+    world: World, disabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def meanwhile(server_id: str, tools: list[Tool]) -> None:
+        config = world.configs.pop(server_id)
+        if disabled:
+            world.configs[server_id] = replace(config, disabled=True)
+
+    monkeypatch.setattr(world.pool, "_compare", meanwhile)  # asked of a live server, before anything is sent
+    failed, text = await world("tiny/echo", {"text": "late"})
+    assert failed and ("switched off" if disabled else "not installed here") in text
 
 
 async def test_a_dry_run_shows_the_call_and_starts_nothing(world: World) -> None:

@@ -494,6 +494,21 @@ async def test_another_name_is_no_other_client(ready: Home, mode: str, token: st
         assert [entry["client"]["name"] for entry in ready.audit] == ["one 1", "two 1"], "the log keeps the names"
 
 
+@pytest.mark.parametrize("trusted", [[], ["10.0.0.0/8"], ["127.0.0.0/8"]])
+async def test_where_a_client_calls_from_is_believed_of_trusted_proxies_alone(ready: Home, trusted: list[str]) -> None:
+    ready.policy('[rates]\nclient = "1/h"\n[audit]\n')
+    said = []
+    async with over_http(ready.settings.model_copy(update={"trusted_proxies": trusted})) as url:
+        for address in ("192.0.2.1", "192.0.2.2"):
+            transport = StreamableHttpTransport(f"{url}/mcp", headers={"x-forwarded-for": address})
+            async with Client(transport, mode="auto") as client:
+                said.append(await client.call_tool_mcp("invoke", ECHO))
+    known = trusted == ["127.0.0.0/8"]
+    assert not said[0].is_error and said[1].is_error is not known
+    addresses = {entry["client"]["address"] for entry in ready.audit}
+    assert addresses == ({"192.0.2.1", "192.0.2.2"} if known else {"127.0.0.1"})
+
+
 @ERAS
 async def test_searches_have_a_rate_of_their_own(ready: Home, mode: str) -> None:
     ready.policy('[rates]\nsearch = "3/h"\n')
@@ -776,6 +791,17 @@ async def test_names_that_look_like_secrets_are_hidden(ready: Home) -> None:
     raw = (ready.settings.home / "audit.jsonl").read_text()
     assert key not in raw and "hunter2" not in raw and "[hidden]" in raw
     assert {"text"} < set(ready.audit[0]["arguments"]) and len(ready.audit[0]["arguments"]) == 3
+
+
+async def test_a_clients_name_that_holds_a_secret_is_hidden_as_far(ready: Home) -> None:
+    ready.policy("[audit]")
+    info = Implementation(name="my agent sk-abcdefgh12345678ABCD", version="password=hunter2")
+    async with Engine(ready.settings) as engine, Client(App(engine).fastmcp, mode="auto", client_info=info) as client:
+        assert not (await client.call_tool_mcp("invoke", ECHO)).is_error
+    assert {e["outcome"] for e in ready.audit} >= {"ok"}
+    assert {e["client"]["name"] for e in ready.audit} == {"my agent [hidden] password=[hidden]"}
+    raw = (ready.settings.home / "audit.jsonl").read_text()
+    assert "sk-abcdefgh" not in raw and "hunter2" not in raw
 
 
 async def test_a_lock_that_is_held_stops_calls_but_not_the_loop(ready: Home) -> None:

@@ -24,6 +24,22 @@ def test_hosts_are_separated_by_commas(written: str, hosts: list[str], monkeypat
     assert load_settings().allowed_hosts == hosts
 
 
+@pytest.mark.parametrize(
+    ("written", "proxies"),
+    [("127.0.0.1, 10.0.0.0/8", ["127.0.0.1/32", "10.0.0.0/8"]), ("[::1]", ["::1/128"]), ("", [])],
+)
+def test_trusted_proxies_are_addresses(written: str, proxies: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCOUT_TRUSTED_PROXIES", written)
+    assert load_settings().trusted_proxies == proxies
+
+
+@pytest.mark.parametrize("written", ["*", "proxy.example", "10.0.0.1/8", "127.0.0.1;10.0.0.1"])
+def test_a_proxy_that_is_no_address_is_said(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCOUT_TRUSTED_PROXIES", written)
+    with pytest.raises(BadInput, match="TOOLSCOUT_TRUSTED_PROXIES cannot be used: write addresses"):
+        load_settings()
+
+
 def test_a_bad_value_is_named_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLSCOUT_MAX_UPSTREAMS", "sk-pasted-into-the-wrong-line")
     with pytest.raises(BadInput, match="TOOLSCOUT_MAX_UPSTREAMS cannot be used") as caught:

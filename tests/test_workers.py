@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from databases import Postgres
 from fastmcp import Client
 from prometheus_client import CollectorRegistry
@@ -193,6 +195,19 @@ def test_a_use_that_cannot_be_noted_does_not_count(tmp_path: Path) -> None:
 def test_numbers_of_workers_that_are_none_are_said(number: int) -> None:
     with pytest.raises(BadInput, match="too many or too few"):
         run_workers("127.0.0.1", 1, number)
+
+
+@pytest.mark.parametrize(("written", "believed"), [("", []), ("10.0.0.1", ["10.0.0.1/32"])])
+def test_workers_believe_trusted_proxies_alone(
+    written: str, believed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {}
+    monkeypatch.setattr(uvicorn, "run", lambda *_, **given: options.update(given))
+    for name in ("TOOLSCOUT_WORKER_HOST", SHARED_FOLDER):  # it sets them: both are put back after the test
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("TOOLSCOUT_TRUSTED_PROXIES", written)
+    run_workers("127.0.0.1", 0, 2)
+    assert options["proxy_headers"] is bool(believed) and options["forwarded_allow_ips"] == believed
 
 
 def test_workers_without_a_port_are_said() -> None:

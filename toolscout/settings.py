@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -107,6 +108,10 @@ class Settings(BaseSettings):
     """Further Host header values that the HTTP face accepts (a proxy's public name); commas between them. With a name
     that is not this machine's own authentication is required."""
 
+    trusted_proxies: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    """Addresses or networks of the proxies whose X-Forwarded-For says where a client calls from; commas between them.
+    None by default: whoever is believed may choose the address that rates go by and that the audit log has."""
+
     health: Path | None = None
     """How well servers answer, a file of ``toolscout eval servers --health``: among tools about as good, those of
     healthier servers come first. None: all are alike."""
@@ -157,12 +162,20 @@ class Settings(BaseSettings):
     def _no_tilde(cls, value: Path | None) -> Path | None:
         return value and value.expanduser()  # a client's configuration is no shell: nobody else would expand it
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "trusted_proxies", mode="before")
     @classmethod
     def _separated(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
         return [host for part in value.strip("[] ").split(",") if (host := part.strip(" \"'"))]
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: list[str]) -> list[str]:
+        try:
+            return [str(ip_network(part)) for part in value]
+        except ValueError:  # uvicorn would take it for a name, which no connection comes from
+            raise ValueError("write addresses or networks such as 127.0.0.1, 10.0.0.0/8") from None
 
     @property
     def database_url(self) -> str:
@@ -206,8 +219,9 @@ def load_settings() -> Settings:
         settings = Settings()
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        said = first["msg"].removeprefix("Value error, ")
         name = _PREFIX + "_".join(str(part) for part in first["loc"]).upper()
-        raise BadInput(f"The environment variable {name} cannot be used: {first['msg']}.") from None
+        raise BadInput(f"The environment variable {name} cannot be used: {said}.") from None
     try:
         settings.home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
