@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -134,9 +135,15 @@ def _package(command: str, args: tuple[str, ...]) -> tuple[str, str | None, str 
     return "none", None, None
 
 
+def _unwritable(name: str) -> bool:
+    """Whether a name holds control characters or halves of surrogates: a database keeps it as another name, and what is
+    then approved is not what would be called."""
+    return any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
+
+
 def _tool(server_id: str, item: JsonObject) -> Tool | None:
     name = item.get("name")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or _unwritable(name):
         return None
     annotations = item.get("annotations")
     schema, output = item.get("inputSchema"), item.get("outputSchema")

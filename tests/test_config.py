@@ -13,7 +13,7 @@ import pytest
 from toolscout.errors import BadInput, NotFound
 from toolscout.records import Transport
 from toolscout.server.config import ServersFile, UpstreamConfig
-from toolscout.server.listing import install_of, server_from_config
+from toolscout.server.listing import install_of, server_from_config, tools_of
 from toolscout.server.secrets import Resolver
 
 
@@ -184,6 +184,12 @@ def test_references_are_resolved_at_start_only() -> None:
     resolved = config.resolved(Resolver({"KEY": "k", "DIR": "/d"}))
     assert (resolved.args, resolved.env, resolved.cwd) == (("--key=k",), {"A": "k", "B": "d"}, "/d")
     assert config.args == ("--key=${KEY}",) and resolved.fields == {}
+
+
+def test_tools_whose_names_no_database_keeps_as_they_are_are_left_out() -> None:
+    names = ["pay", "pay\0x", "pay\x1b[2J", "pay\n", "pay\ud800", "päy", "pay bill"]
+    tools = tools_of("s", [{"name": name, "inputSchema": {"type": "object"}} for name in names])
+    assert [tool.name for tool in tools] == ["pay", "päy", "pay bill"]
 
 
 def test_records_made_from_a_configuration_hold_no_value() -> None:
