@@ -17,6 +17,9 @@ _PAIR = re.compile(r"""(?:(?<![\w.-])([\w.-]++)\\*+["']?\s*+[:=]|(?<![\w-])(--[\
 """``name: value``, ``name=value``, ``"name": "value"`` (also within quoted JSON) and ``--name value`` in a text."""
 
 
+_SCHEMES = frozenset({"bearer", "basic", "token", "apikey", "digest"})
+
+
 def tells_secret(text: str) -> bool:
     """Whether a text gives a secret itself, or with the name that it stands under."""
     if secret_value(text) or any(secret_value(word) for word in text.split()):
@@ -71,7 +74,7 @@ def given(text: str) -> list[str]:
 
 def may_be_secret(name: str, value: str) -> bool:
     """Whether a value under the name of a secret may be one: ``AUTH=none`` and ``--max-tokens 4096`` are settings."""
-    if HARMLESS_VALUE.match(value.strip()):
+    if HARMLESS_VALUE.match(value.strip()) or value.strip().lower() in _SCHEMES:
         return False
     return not (name.lower().endswith("tokens") and value.strip().isdecimal() and len(value.strip()) < 7)
 

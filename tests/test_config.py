@@ -207,6 +207,7 @@ def test_records_made_from_a_configuration_hold_no_value() -> None:
                 f"--password {secret}",
                 f"Server=d;Pwd={secret}",
                 "KEY=${KEY}",
+                "Authorization: Bearer ${KEY}",
                 "--verbose",
                 "yes",
             ],
@@ -218,7 +219,7 @@ def test_records_made_from_a_configuration_hold_no_value() -> None:
     assert secret not in server.to_json() and "fast" not in server.to_json()
     install = server.install
     assert (install.registry, install.package, install.version) == ("npm", "@scope/server", "1.2.3")
-    assert install.args[-3:] == ["KEY=${KEY}", "--verbose", "yes"]
+    assert install.args[-4:] == ["KEY=${KEY}", "Authorization: Bearer ${KEY}", "--verbose", "yes"]
     assert [(v.name, v.secret) for v in install.env] == [("GITHUB_TOKEN", True), ("MODE", False), ("URL", True)]
     remote = install_of(
         UpstreamConfig.remote("r", f"https://u:{secret}@h/mcp?key={secret}", headers={"X": "${TOKEN}"}, auth=secret)
