@@ -144,7 +144,7 @@ class UpstreamConfig:
         copy = replace(
             self,
             command=resolver.resolve(self.command),
-            args=tuple(resolver.resolve(a) for a in self.args),
+            args=resolver.resolve_args(self.args),
             env=resolver.resolve_all(self.env),
             cwd=resolver.resolve(self.cwd) if self.cwd else None,
             url=resolver.resolve(self.url),

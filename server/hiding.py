@@ -1,4 +1,6 @@
-"""Blanking known secrets out of texts: a value in every form in which programs print it, and what a cut leaves of one.
+"""Blanking known secrets out of texts: a value in the forms in which programs print it, and what a cut leaves of one.
+
+No list of forms is whole: what a program turns round, compresses or encrypts is not known again.
 
 The forms are worked out once for the secrets of an upstream, at the first text that they are looked for in.
 """
@@ -24,6 +26,7 @@ _SHORTEST_PART = 8
 _SHORTEST_LINE = 16
 _MOST_LINES = 500
 _ASSIGNED = re.compile(r"(?i)(?:passw(?:or)?d|pwd|secret|token|key)\s*=\s*('[^']*'|\"[^\"]*\"|[^\s;&,]+)")
+_HTML_QUOTES = (("&#34;", "&#39;"), ("&quot;", "&#39;"), ("&quot;", "&apos;"))
 _HARMLESS = frozenset({"true", "false", "null", "none"})
 
 
@@ -34,7 +37,7 @@ class Hider:
         self._secrets = tuple(secrets)
 
     def hide(self, text: str) -> str:
-        """``text`` with every form of every secret blanked out."""
+        """``text`` with every known form of every secret blanked out."""
         for form in self._forms:
             if form in text:
                 text = text.replace(form, HIDDEN)
@@ -77,15 +80,19 @@ def _parts(secret: str) -> Iterator[str]:
         yield credential
         if scheme.lower() == "basic":
             yield from _basic(credential)
-    inside = [match[1].strip("'\"") for match in _ASSIGNED.finditer(secret)]
+    inside = assigned(secret)
     if "://" in secret:
         inside += _of_url(secret.strip())
-    if secret.lstrip()[:1] == "{":
-        inside += _of_json(secret)
     for part in inside:
         if len(part) >= _SHORTEST and part.lower() not in _HARMLESS:
             yield part
             yield unquote(part)
+
+
+def assigned(text: str) -> list[str]:
+    """The values that stand in a DSN or in JSON under the name of a secret."""
+    found = [match[1].strip("'\"") for match in _ASSIGNED.finditer(text)]
+    return found + _of_json(text) if text.lstrip()[:1] in ("{", "[") else found
 
 
 def _basic(credential: str) -> Iterator[str]:
@@ -132,7 +139,7 @@ def _of_json(text: str) -> list[str]:
 
 
 def _written(value: str) -> Iterator[str]:
-    """As it stands in texts: plain, escaped as in JSON, in Python and in HTML, URL-encoded."""
+    """As it stands in texts: plain, escaped as in JSON, Python, a shell and HTML, URL-encoded once and twice."""
     yield value
     escaped = json.dumps(value)[1:-1]
     yield escaped
@@ -145,16 +152,26 @@ def _written(value: str) -> Iterator[str]:
     if not value.isascii() or not value.isalnum():
         html = value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         yield from (html, html.replace('"', "&quot;").replace("'", "&#x27;"), html.replace('"', "&#34;"))
+        yield from (html.replace('"', quot).replace("'", apos) for quot, apos in _HTML_QUOTES)
+        for number in ("&#{};", "&#x{:x};", "&#x{:X};"):
+            yield re.sub("[&<>\"']", lambda found, number=number: number.format(ord(found[0])), value)  # type: ignore[misc]
+        # Go writes some characters of JSON as numbers, .NET more of them.
+        yield re.sub("[&<>]", lambda found: f"\\u{ord(found[0]):04x}", escaped)
+        yield re.sub("[&<>'+`]", lambda found: f"\\u{ord(found[0]):04X}", escaped.replace('\\"', "\\u0022"))
+        yield from (value.replace("'", "'\"'\"'"), value.replace("'", "'\\''"))  # in a shell's single quotes
         data = value.encode("utf-8", "surrogatepass")
         for encoded in (quote(data, safe=""), quote(data), quote_plus(data), quote_plus(data, safe="/")):
             yield encoded
+            yield quote(encoded, safe="")
             yield re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)
 
 
 def _encoded(value: str) -> Iterator[str]:
-    """In base64, by itself and as a part of something longer (``user:`` before it): then without the characters that
-    are made of its neighbours, too."""
+    """In hex, and in base64, by itself and as a part of something longer (``user:`` before it): then without the
+    characters that are made of its neighbours, too."""
     data = value.encode("utf-8", "surrogatepass")
+    yield data.hex()
+    yield data.hex().upper()
     whole = base64.b64encode(data).decode()
     inner = []
     for before in range(3):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from toolscout.records import EnvVar, Install, JsonObject, Server, ServerState, Tool, Transport
 from toolscout.server.clients.redact import secret_value, url_secrets
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.secrets import looks_secret, references
+from toolscout.server.secrets import REFERENCE, looks_secret, references
+from toolscout.server.suspect import given
 
 if TYPE_CHECKING:
     from toolscout.server.link import Link
@@ -109,11 +111,12 @@ def without_secrets(args: tuple[str, ...]) -> list[str]:
             hide_next = False
             continue
         hide_next = False
-        if arg.startswith("-") and looks_secret(name):
+        if arg.startswith("-") and looks_secret(name) and " " not in name:
             shown.append(f"{name}=***" if equals else arg)
             hide_next = not equals
         else:
-            shown.append("***" if secret_value(arg) else arg)  # such as postgres://user:password@host
+            # Such as postgres://user:password@host, or a whole "--password X"; a reference is no secret.
+            shown.append("***" if secret_value(arg) or given(REFERENCE.sub("", arg)) else arg)
     return shown
 
 
@@ -134,9 +137,15 @@ def _package(command: str, args: tuple[str, ...]) -> tuple[str, str | None, str 
     return "none", None, None
 
 
+def _unwritable(name: str) -> bool:
+    """Whether a name holds control characters or halves of surrogates: a database keeps it as another name, and what is
+    then approved is not what would be called."""
+    return any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
+
+
 def _tool(server_id: str, item: JsonObject) -> Tool | None:
     name = item.get("name")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or _unwritable(name):
         return None
     annotations = item.get("annotations")
     schema, output = item.get("inputSchema"), item.get("outputSchema")

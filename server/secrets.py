@@ -16,6 +16,7 @@ REFERENCE = re.compile(r"\$\{(?:(?P<kind>env|keyring):)?(?P<name>[A-Za-z_][A-Za-
 _WHOLE_KEYRING = re.compile(r"keyring:(?P<name>[^\s]+)")
 _SECRET_NAME = re.compile(r"key|token|secret|passw|pwd|auth|credential|cookie|session|dsn", re.IGNORECASE)
 
+_FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
 _SHORTEST_TELLING = 12
 
 
@@ -49,11 +50,20 @@ class Resolver:
         """``value`` with its references replaced. ``field`` is the variable or header that holds it."""
         whole = _WHOLE_KEYRING.fullmatch(value)
         resolved = self._keyring(whole["name"]) if whole else REFERENCE.sub(lambda match: self._reference(match), value)
-        if field and _SECRET_NAME.search(field):
-            self._hide(resolved)
-        elif len(resolved) >= _SHORTEST_TELLING:
+        if field and looks_secret(field):
+            if _may_be_secret(field, resolved):
+                self._hide(resolved)
+        else:
             self.secrets.update(_telling(resolved))
         return resolved
+
+    def resolve_args(self, args: Iterable[str]) -> tuple[str, ...]:
+        """The arguments of a command line resolved; a flag names the one after it (``--password X``)."""
+        resolved, flag = list[str](), ""
+        for arg in args:
+            resolved.append(self.resolve(arg, field="" if arg.startswith("-") else flag))
+            flag = arg if _FLAG.fullmatch(arg) and _secret_name(arg) else ""
+        return tuple(resolved)
 
     def resolve_all(self, values: Mapping[str, str]) -> dict[str, str]:
         """Every value of a mapping resolved; keys name the fields."""
@@ -94,12 +104,19 @@ class Resolver:
 
 
 def _telling(value: str) -> list[str]:
-    """What is a secret by its looks in a value that was written out: a password in a URL, a vendor's key."""
+    """What is a secret in a value that was written out: a password in a URL, in a DSN, in JSON or after its option, a
+    vendor's key."""
     from toolscout.server.clients.redact import secret_value, url_secrets
+    from toolscout.server.hiding import assigned
+    from toolscout.server.suspect import given
 
-    if "://" in value:
-        return url_secrets(value)
-    return [word for word in re.split(r"[\s=]+", value) if len(word) >= _SHORTEST_TELLING and secret_value(word)]
+    found = [*assigned(value), *given(value)]
+    for word in value.split():
+        if "://" in word:
+            found += url_secrets(word)
+        else:
+            found += [w for w in word.split("=") if len(w) >= _SHORTEST_TELLING and secret_value(w)]
+    return found
 
 
 def references(values: Iterable[str]) -> list[str]:
@@ -117,7 +134,20 @@ def references(values: Iterable[str]) -> list[str]:
 
 def looks_secret(name: str) -> bool:
     """Whether a variable's or header's name says that its value is a secret."""
-    return bool(_SECRET_NAME.search(name))
+    return bool(_SECRET_NAME.search(name)) or _secret_name(name)
+
+
+# What tells secrets apart belongs to the clients' configurations, which are read with this module's help.
+def _secret_name(name: str) -> bool:
+    from toolscout.server.clients.redact import secret_name
+
+    return secret_name(name)
+
+
+def _may_be_secret(name: str, value: str) -> bool:
+    from toolscout.server.suspect import may_be_secret
+
+    return may_be_secret(name, value)
 
 
 def read_keyring(service: str, name: str) -> str | None:

@@ -10,11 +10,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolscout.server.clients.redact import secret_name, secret_value
+from toolscout.server.clients.redact import HARMLESS_VALUE, secret_name, secret_value
 from toolscout.server.hiding import HIDDEN
 
-_PAIR = re.compile(r"""(?:(?<![\w.-])([\w.-]++)\\*+["']?\s*+[:=]|(?<![\w-])(--[\w-]++)\s)\s*+\\*+["']?[^\s"'\\]""")
+_PAIR = re.compile(r"""(?:(?<![\w.-])([\w.-]++)\\*+["']?\s*+[:=]|(?<![\w-])(--[\w-]++)\s)\s*+\\*+["']?(?=[^\s"'\\])""")
 """``name: value``, ``name=value``, ``"name": "value"`` (also within quoted JSON) and ``--name value`` in a text."""
+
+
+_SCHEMES = frozenset({"bearer", "basic", "token", "apikey", "digest"})
 
 
 def tells_secret(text: str) -> bool:
@@ -54,6 +57,28 @@ def is_secret(name: str, value: Any) -> bool:
     return False
 
 
+def given(text: str) -> list[str]:
+    """The values that a text gives under the names of secrets: all that stands there, and what ends at ``;``, ``&`` or
+    ``,``, as either may be the secret."""
+    found = []
+    for pair in _PAIR.finditer(text):
+        name, first = pair[1] or pair[2], pair.end()
+        if not secret_name(name):
+            continue
+        closing = text.find(text[first - 1], first) if text[first - 1] in "\"'" else -1
+        rest = _REST.match(text, first)
+        value = text[first:closing] if closing >= 0 else rest[0] if rest is not None else ""
+        found += [one for one in (value.strip("\\"), re.split("[;&,]", value)[0]) if may_be_secret(name, one)]
+    return found
+
+
+def may_be_secret(name: str, value: str) -> bool:
+    """Whether a value under the name of a secret may be one: ``AUTH=none`` and ``--max-tokens 4096`` are settings."""
+    if HARMLESS_VALUE.match(value.strip()) or value.strip().lower() in _SCHEMES:
+        return False
+    return not (name.lower().endswith("tokens") and value.strip().isdecimal() and len(value.strip()) < 7)
+
+
 _REST = re.compile(r"""(?:(?i:bearer|basic|token|apikey|digest)\s+)?\S+""")
 
 
@@ -66,9 +91,9 @@ def hide_suspect(text: str) -> str:
         return HIDDEN  # a key in several words, or JSON, which may hide a name in escapes
     kept, end = [], 0
     for pair in _PAIR.finditer(text):
-        if not secret_name(pair[1] or pair[2]) or pair.end() <= end:
+        if not secret_name(pair[1] or pair[2]) or pair.end() < end:
             continue
-        first = pair.end() - 1
+        first = pair.end()
         kept.append(text[end:first])
         kept.append(HIDDEN)
         closing = text.find(text[first - 1], first) if text[first - 1] in "\"'" else -1

@@ -13,7 +13,7 @@ import pytest
 from toolscout.errors import BadInput, NotFound
 from toolscout.records import Transport
 from toolscout.server.config import ServersFile, UpstreamConfig
-from toolscout.server.listing import install_of, server_from_config
+from toolscout.server.listing import install_of, server_from_config, tools_of
 from toolscout.server.secrets import Resolver
 
 
@@ -186,13 +186,31 @@ def test_references_are_resolved_at_start_only() -> None:
     assert config.args == ("--key=${KEY}",) and resolved.fields == {}
 
 
+def test_tools_whose_names_no_database_keeps_as_they_are_are_left_out() -> None:
+    names = ["pay", "pay\0x", "pay\x1b[2J", "pay\n", "pay\ud800", "päy", "pay bill"]
+    tools = tools_of("s", [{"name": name, "inputSchema": {"type": "object"}} for name in names])
+    assert [tool.name for tool in tools] == ["pay", "päy", "pay bill"]
+
+
 def test_records_made_from_a_configuration_hold_no_value() -> None:
     secret = "s3cr3t-value"
     config = UpstreamConfig.parse(
         "gh",
         {
             "command": "npx",
-            "args": ["-y", "@scope/server@1.2.3", "--token", secret, f"--api-key={secret}", "--verbose", "yes"],
+            "args": [
+                "-y",
+                "@scope/server@1.2.3",
+                "--token",
+                secret,
+                f"--api-key={secret}",
+                f"--password {secret}",
+                f"Server=d;Pwd={secret}",
+                "KEY=${KEY}",
+                "Authorization: Bearer ${KEY}",
+                "--verbose",
+                "yes",
+            ],
             "env": {"GITHUB_TOKEN": secret, "MODE": "fast", "URL": "${THE_URL}"},
             "description": "GitHub",
         },
@@ -201,7 +219,7 @@ def test_records_made_from_a_configuration_hold_no_value() -> None:
     assert secret not in server.to_json() and "fast" not in server.to_json()
     install = server.install
     assert (install.registry, install.package, install.version) == ("npm", "@scope/server", "1.2.3")
-    assert install.args[-2:] == ["--verbose", "yes"]
+    assert install.args[-4:] == ["KEY=${KEY}", "Authorization: Bearer ${KEY}", "--verbose", "yes"]
     assert [(v.name, v.secret) for v in install.env] == [("GITHUB_TOKEN", True), ("MODE", False), ("URL", True)]
     remote = install_of(
         UpstreamConfig.remote("r", f"https://u:{secret}@h/mcp?key={secret}", headers={"X": "${TOKEN}"}, auth=secret)

@@ -94,6 +94,14 @@ PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n/KcwggSjAgEAAoIBAQ
         ("postgresql://app:hunt%40r2@db/x", "role app, password hunt@r2: refused", "r2"),
         ("postgresql://app:hunter2@db/x", base64.b64encode(b"app:hunter2").decode(), "YXBwOmh1bnRl"),
         ("host=db user=app password=hunter2", "password hunter2 refused", "hunter2"),
+        ("hunter2-hunter2", b"hunter2-hunter2".hex(), "68756e746572"),
+        ("hunter2-hunter2", b"hunter2-hunter2".hex().upper(), "68756E746572"),
+        ("it's-hunter2", "exec 'it'\"'\"'s-hunter2'", "hunter2"),
+        ("a&b<'hunter2'", '{"a": "a\\u0026b\\u003c\'hunter2\'"}', "hunter2"),
+        ("a&b<'hunter2'", r'{"a": "a\u0026b\u003C\u0027hunter2\u0027"}', "hunter2"),
+        ("a&b<'hunter2'", "a&#38;b&#60;&#39;hunter2&#39;", "hunter2"),
+        ("a&b<'hunter2'", "a&amp;b&lt;&apos;hunter2&apos;", "hunter2"),
+        ("pass/hunter2", "?next=%2Fa%3Fb%3Dpass%252Fhunter2", "hunter2"),
         ('{"type": "account", "private_key": "abcd\\nefgh"}', "the key 'abcd\\nefgh' or\nabcd\nefgh", "efgh"),
     ],
 )
@@ -113,6 +121,34 @@ def test_what_was_written_out_is_hidden_where_it_looks_like_a_secret() -> None:
     for value in ("postgresql://app:hunter2@db/x", "--key=sk-live-Ab12Cd34Ef56", "/home/bob/a-file.json", "--verbose"):
         resolver.resolve(value)
     assert resolver.secrets == {"hunter2", "sk-live-Ab12Cd34Ef56"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("CONNECTION_STRING", "Server=db;User Id=sa;Password=hunter2hunter;Encrypt=true"),
+        ("OPTS", "--verbose --password hunter2hunter"),
+        ("", "--password=hunter2hunter"),
+        ("", "--header=Authorization: Bearer hunter2hunter"),
+        ("", "see https://x.example/y and password: hunter2hunter"),
+        ("CONFIG", '{"db": {"password":"hunter2hunter"}}'),
+        ("PGPASS", "hunter2hunter"),
+        ("MY_PASS", "hunter2hunter"),
+        ("MY_PIN", "hunter2hunter"),
+        ("BOTH", "https://x.example sk-hunter2hunter1234"),
+    ],
+)
+def test_what_was_written_out_is_hidden_under_the_name_of_a_secret(field: str, value: str) -> None:
+    resolver = Resolver(ENVIRON)
+    assert resolver.resolve(value, field=field) == value
+    said = next(secret for secret in ("sk-hunter2hunter1234", "hunter2hunter") if secret in value)
+    assert "hunter2" not in Hider(resolver.secrets).hide(f"refused: {said}")
+
+
+def test_the_argument_after_a_secrets_flag_is_hidden() -> None:
+    resolver = Resolver(ENVIRON)
+    args = ("run", "--password", "hunter2", "--max-tokens", "4096", "--auth", "none", "--pin", "--quiet", "loud")
+    assert resolver.resolve_args(args) == args and resolver.secrets == {"hunter2"}
 
 
 def test_large_secrets_and_texts_take_no_time() -> None:

@@ -38,6 +38,8 @@ _WORDY = frozenset(_WORDY_WORDS.split())
 """Doubts about words, which a server's own text needs two of to hold back all of its tools."""
 _ORDERS = frozenset({"override", "conceal", "secret_read", "exfiltration_url", "cross_reference"})
 """Doubts of which one is enough in a server's instructions: they speak to the model, a description to people."""
+_JOINED = frozenset({"override", "conceal", "cross_reference", "priority"})
+"""Doubts about words that are joined by other signs than spaces."""
 _CERTAIN = frozenset({"sets aside what the model was told", "tells the model to give a false or trimmed account"})
 
 UNLIKELY = -5.0
@@ -168,6 +170,11 @@ def _read(kind: str, whole: str) -> _Reading:
     if kind == "unread":
         return _Reading(0, (Finding("too_long", Severity.WARN, "", quoted(whole), "not all of it was read"),))
     piece = Piece("", kind, whole[:MAX_PIECE])
+    if kind == "order":
+        # Words of an address or an option, torn from their signs: what speaks of keys, files and actions is honest
+        # there, and the learned reader, which knows sentences, is not asked.
+        said_so = (f for f in instructions(piece, plain(piece.text)) if f.code in _JOINED)
+        return _Reading(0, tuple(replace(finding, said="") for finding in said_so))
     there = seen(piece.text)
     found = list(hidden_text(piece)) if may_hide(piece.text) else []
     if len(whole) > MAX_PIECE and kind in ("name", "key", "value"):  # of longer prose `stuffing` says it

@@ -3,8 +3,10 @@ stands."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from toolscout.records import Call, Server, Tool
 
@@ -20,6 +22,10 @@ MAX_TOOL = 240_000
 MAX_INSTALL = 100
 """Variables, and words of a command line, that are read of one server."""
 
+LEAST_ORDER = 5
+"""Words from which on a part of an address, an option or a variable's name may be an order to a model."""
+
+_JOINTS = re.compile(r"[-_./=,+:]+")
 _MAX_LEVELS = 60
 
 _PROSE = frozenset({"description", "title", "$comment", "summary", "label", "message"})
@@ -28,8 +34,9 @@ _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "
 
 
 class Piece(NamedTuple):
-    """One text. ``kind`` is name, prose, parameter (prose of one parameter), key (a property's name) or value; or it is
-    unread, and the text says which part of the tool was not read.
+    """One text. ``kind`` is name, prose, parameter (prose of one parameter), key (a property's name), value or order
+    (words that were joined, read for orders alone); or it is unread, and the text says which part of
+    the tool was not read.
 
     ``parameter`` is the name of the property that it belongs to, if any.
     """
@@ -114,15 +121,28 @@ def server_pieces(server: Server) -> Iterator[Piece]:
             yield Piece(f"server.{where}", kind, text)
     install = server.install
     for number, variable in enumerate(install.env[:MAX_INSTALL]):
+        yield from _spelled(f"server.install.env.{number}.name", variable.name)
         yield Piece(f"server.install.env.{number}.name", "name", variable.name)
         if variable.description:
             yield Piece(f"server.install.env.{number}.description", "prose", variable.description)
     for number, word in enumerate([install.command, install.url, *install.args][: MAX_INSTALL + 2]):
-        # One without a space is an address, an option or a key's placeholder: nothing is said to anybody.
+        # One without a space is an address, an option or a key's placeholder: nothing is said to anybody, unless it is
+        # a sentence whose words are joined by other signs.
         if word and (len(word.split()) > 1 or not word.isascii()):
             yield Piece(f"server.install.{number}", "value", word)
+        if word:
+            yield from _spelled(f"server.install.{number}", word)
+    for where in ("package", "version"):
+        yield from _spelled(f"server.install.{where}", getattr(install, where) or "")
     if max(len(install.env), len(install.args)) > MAX_INSTALL:
         yield Piece("server.install", "unread", f"more than {MAX_INSTALL} variables or arguments")
+
+
+def _spelled(where: str, text: str) -> Iterator[Piece]:
+    """A text that may be a sentence without spaces, its words apart: as an order, and for nothing else."""
+    words = _JOINTS.sub(" ", unquote(text)).split()
+    if len(words) >= LEAST_ORDER:
+        yield Piece(where, "order", " ".join(words))
 
 
 def _schema(pieces: list[Piece], value: Any, where: str, parameter: str, level: int) -> None:

@@ -25,7 +25,9 @@ _SECRET_WORDS = {
     "dsn", "jwt", "key", "keys", "pass", "passcode", "passphrase", "passwd", "password", "pat", "pin", "private", "pwd",
     "secret", "secrets", "session", "sid", "signature", "token", "tokens", "webhook",
 }  # fmt: skip
-_GLUED = re.compile(r"(apikey|apitoken|accesskey|secretkey|privatekey|authtoken|accesstoken|token|secret|passwor[dt])$")
+_GLUED = re.compile(
+    r"(apikey|apitoken|accesskey|secretkey|privatekey|authtoken|accesstoken|token|secret|passwor[dt]|(?<!by)(?<!com)(?<!sur)pass)$"
+)
 _HARMLESS_LAST = {"path", "file", "dir", "directory", "folder", "name", "id", "mode", "type", "url", "uri", "endpoint",
                   "host", "port", "method", "scheme", "header", "limit", "max", "count", "length", "ttl", "timeout",
                   "enabled", "region", "algorithm", "prefix", "location"}  # fmt: skip
@@ -49,7 +51,7 @@ _SCHEMES = re.compile(r"(?i)^\s*(bearer|basic|token|apikey|digest)\s+(?=\S)")
 _UUID = re.compile(r"(?i)^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _FLAG = re.compile(r"^--?[A-Za-z][A-Za-z0-9_.-]*$")
-_HARMLESS_VALUE = re.compile(r"(?i)^(true|false|yes|no|on|off|none|null|default|auto|)$")
+HARMLESS_VALUE = re.compile(r"(?i)^(true|false|yes|no|on|off|none|null|default|auto|)$")
 _HEADERS_KNOWN_HARMLESS = {"accept", "content-type", "user-agent", "mcp-protocol-version", "accept-language", "host"}
 
 
@@ -195,7 +197,7 @@ class Redactor:
 
         def bare(match: re.Match[str]) -> str:
             name, default = match.group(1), match.group(2)
-            if _HARMLESS_VALUE.match(default) or not (secret_name(name) or secret_value(default)):
+            if HARMLESS_VALUE.match(default) or not (secret_name(name) or secret_value(default)):
                 return match.group()
             found.append(Secret(name, f"default of {name}", default, is_placeholder(default)))
             return f"${{{name}}}"
@@ -206,7 +208,7 @@ class Redactor:
         if not isinstance(value, str):
             value = _scalar_text(value)
         where = f"{kind} {name}"
-        if _only_references(value) or value.startswith("keyring:") or _HARMLESS_VALUE.match(value.strip()):
+        if _only_references(value) or value.startswith("keyring:") or HARMLESS_VALUE.match(value.strip()):
             return value
         if kind == "header" and name.lower() in _HEADERS_KNOWN_HARMLESS:
             return value
@@ -251,7 +253,7 @@ class Redactor:
                 cleaned.append(arg[: header.end()] + _embedded(value))
             elif sep and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", name):
                 cleaned.append(f"{name}={_embedded(self._named(server, name.lstrip('-'), value, 'argument', found))}")
-            elif previous and secret_name(previous) and not _HARMLESS_VALUE.match(arg):
+            elif previous and secret_name(previous) and not HARMLESS_VALUE.match(arg):
                 cleaned.append(self._replace(server, previous.lstrip("-"), arg, arg, f"argument {previous}", found))
             elif "://" in arg:
                 label = previous.lstrip("-") if previous else "URL_SECRET"
