@@ -32,6 +32,8 @@ _REMOTE_SECONDS = 60.0
 """A remote server is listed and compared again when the last time was longer ago and one of its tools is called."""
 _DEEPEST_DATA = 50
 """Levels of the data of an error; what is much deeper cannot be sent on."""
+_UNREADABLE = "Failed to parse "
+"""How the SDK's HTTP client begins what it makes of an answer that is none: its own words follow, not the server's."""
 _SANDBOX_HINT = (
     'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
 )
@@ -572,7 +574,7 @@ class Upstream:
     async def _explain(self, error: Exception, link: Link, what: str, seconds: float) -> Exception:
         """Any failure of a request as an error that says what happened and what can be done."""
         from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT
 
         from toolscout.server.link import lost
         from toolscout.server.pipe import NotSent, TooLarge
@@ -612,6 +614,11 @@ class Upstream:
                     f"{self._said()}",
                     hint="The call may have been carried out: check before you repeat it.",
                     sent=not _unreached(self._keeper),
+                )
+            if link.process is None and error.error.code == PARSE_ERROR and error.error.message.startswith(_UNREADABLE):
+                return UpstreamError(
+                    f"'{self.server_id}' broke the protocol at {what}: its answer is no JSON-RPC message.",
+                    kind="upstream_protocol",
                 )
             return Refused(
                 f"'{self.server_id}' refused {what}: {self._clean(error.error.message)} (code {error.error.code}).",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+import threading
 from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -164,3 +167,47 @@ async def test_never_reads_its_stdin(pool: UpstreamPool) -> None:
         *(pool.call("deaf", "echo", big, timeout=0.5) for _ in range(3)), return_exceptions=True
     )
     assert all(isinstance(o, UpstreamError) and "did not answer" in str(o) for o in outcomes), outcomes
+
+
+class _Broken(BaseHTTPRequestHandler):
+    """A server of the older era over HTTP whose calls are answered with an error that is none."""
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        about = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "b", "version": "1"},
+        }
+        answer = {
+            "initialize": {"result": about},
+            "tools/list": {"result": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}},
+            "tools/call": {"error": {"code": "many", "message": None}},
+        }.get(message["method"], {"error": {"code": -32601, "message": "unknown"}})
+        body = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **answer}).encode() if "id" in message else b""
+        self.send_response(200 if body else 202)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.send_error(405)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+async def test_an_error_over_http_that_is_none(settings: Settings) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Broken)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    config = UpstreamConfig.remote("web", f"http://127.0.0.1:{server.server_port}/mcp")
+    try:
+        async with UpstreamPool(settings, lambda: {"web": config}) as pool:
+            with pytest.raises(UpstreamError) as caught:
+                await pool.call("web", "echo", {})
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert str(caught.value) == "'web' broke the protocol at 'echo': its answer is no JSON-RPC message."
+    assert caught.value.kind == "upstream_protocol"

@@ -90,6 +90,12 @@ OWN = (
     _own("needs_key", Cause.NOT_CALLABLE, r"^The server '.*' needs .+(?: before its tools| no value here)"),
     _own("unavailable", Cause.NOT_CALLABLE, r"^The server '.*' is (?:not available|switched off)"),
     _own("not_approved", Cause.NOT_CALLABLE, r"^The tool '.*' (?:is blocked here|.{0,60}quarantined: a person)"),
+    _own(
+        "not_compared",
+        Cause.SESSION,
+        r"^The tools of '.*' could not be compared with what was approved",
+        r"^'.*' ended or changed its tools each time",
+    ),
     _own("timeout", Cause.SESSION, r"^'.*' did not answer .* within [\d.e+]+ s"),
     _own("start_timeout", Cause.SESSION, r"^'.*' did not start within "),
     _own("busy", Cause.SESSION, r"^'.*' is busy: the call waited", r"^All \d+ upstream processes were busy"),
