@@ -105,7 +105,7 @@ class Engine:
         self._loading: asyncio.Task[None] | None = None
         self._mending: asyncio.Task[None] | None = None
         self._relisting = Relisting(partial(self.refresh_server, trust=False))
-        self._holds = Holds(self._open_catalogue, self._run)
+        self._holds = Holds(self._open_catalogue)
         self._strays: tuple[frozenset[str], SearchIndex | None, frozenset[str]] = (frozenset(), None, frozenset())
 
     async def __aenter__(self) -> Engine:

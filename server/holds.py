@@ -7,8 +7,9 @@ held against what was approved before the first call over each connection.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import BadInput
@@ -25,12 +26,11 @@ _REMOTE_SECONDS = 0.25
 class Holds:
     """Ids of held tools: by the catalogue as it is now, and by what their servers say of them now.
 
-    ``catalogue`` opens it, ``run`` does work in a thread. The sets belong to one event loop.
+    ``catalogue`` opens it. The sets belong to one event loop; work is done in threads that no search waits in.
     """
 
-    def __init__(self, catalogue: Callable[[], Catalogue], run: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+    def __init__(self, catalogue: Callable[[], Catalogue]) -> None:
         self._open = catalogue
-        self._run = run
         self._catalogue: Catalogue | None = None
         self._judged: frozenset[str] = frozenset()
         self._differing: dict[str, frozenset[str]] = {}
@@ -46,27 +46,36 @@ class Holds:
         Raises StorageError if the catalogue cannot say.
         """
         if self._catalogue is None:
-            self._catalogue = await self._run(self._open)
+            self._catalogue = await asyncio.to_thread(self._open)
         catalogue = self._catalogue
         if catalogue.is_local:
             revision = catalogue.revision
         else:
-            soon = time.monotonic() - self._looked < _REMOTE_SECONDS
-            revision = self._revision if soon else await self._run(lambda: catalogue.revision)
+            revision = await self._remote_revision(catalogue)
         if revision != self._revision:
             self._there = {}
             # Read after the revision: what changes in between is looked at once more, not missed.
-            self._judged = await self._run(catalogue.held)
+            self._judged = await asyncio.to_thread(catalogue.held)
             self._revision = revision
             self._unite()
-            self._looked = time.monotonic()
         if tool_id is not None and tool_id not in self._there:
             there = (
                 catalogue.has_tool(tool_id)
                 if catalogue.is_local
-                else await self._run(lambda: catalogue.has_tool(tool_id))
+                else await asyncio.to_thread(lambda: catalogue.has_tool(tool_id))
             )
             self._there[tool_id] = there
+
+    async def _remote_revision(self, catalogue: Catalogue) -> int:
+        now = time.monotonic()
+        if self._revision >= 0 and now - self._looked < _REMOTE_SECONDS:
+            return self._revision
+        before, self._looked = self._looked, now  # noted before it is asked: of many calls at once one asks
+        try:
+            return await asyncio.to_thread(lambda: catalogue.revision)
+        except BaseException:
+            self._looked = before
+            raise
 
     def gone(self, tool_id: str) -> bool:
         """Whether the catalogue has no such tool (any more), whatever an index says that was built before."""
@@ -86,7 +95,7 @@ class Holds:
             known = catalogue.standings(server_id)
             return held_against(known, listed() if known or catalogue.get_server(server_id) else ())
 
-        differing, news = await self._run(work)
+        differing, news = await asyncio.to_thread(work)
         self._differing[server_id] = differing
         self._unite()
         return bool(news)

@@ -31,7 +31,7 @@ from mcp.shared.dispatcher import (
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import MessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT, RequestId
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, PARSE_ERROR, REQUEST_TIMEOUT, RequestId
 from pydantic import ValidationError
 
 from toolscout.records import JsonObject
@@ -50,6 +50,13 @@ class NotSent(MCPError):
 
     def __init__(self) -> None:
         super().__init__(code=CONNECTION_CLOSED, message="Connection closed before the request was sent")
+
+
+class Unreadable(MCPError):
+    """The upstream answered with neither a result nor an error that is one."""
+
+    def __init__(self) -> None:
+        super().__init__(code=PARSE_ERROR, message="The answer is no JSON-RPC message")
 
 
 class TooLarge(MCPError):
@@ -226,23 +233,16 @@ class PipeDispatcher:
         if request_id is None:
             return
         if isinstance(error, dict):
-            code = error.get("code")
-            self._settle(
-                coerce_request_id(request_id),
-                MCPError(
-                    code=code if isinstance(code, int) else INTERNAL_ERROR,
-                    message=str(error.get("message", "")),
-                    data=error.get("data"),
-                ),
+            code, said = error.get("code"), error.get("message", "")
+            told = (
+                MCPError(code=code, message=said, data=error.get("data"))
+                if isinstance(code, int) and isinstance(said, str)
+                else Unreadable()
             )
+            self._settle(coerce_request_id(request_id), told)
             return
         result = message.get("result")
-        self._settle(
-            coerce_request_id(request_id),
-            result
-            if isinstance(result, dict)
-            else MCPError(code=INTERNAL_ERROR, message="the answer is not an object"),
-        )
+        self._settle(coerce_request_id(request_id), result if isinstance(result, dict) else Unreadable())
 
     def _settle(self, key: RequestId, outcome: JsonObject | MCPError) -> None:
         waiting = self._waiting.pop(key, None)

@@ -577,7 +577,7 @@ class Upstream:
         from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT
 
         from toolscout.server.link import lost
-        from toolscout.server.pipe import NotSent, TooLarge
+        from toolscout.server.pipe import NotSent, TooLarge, Unreadable
 
         if isinstance(error, ToolscoutError):
             return error
@@ -615,7 +615,8 @@ class Upstream:
                     hint="The call may have been carried out: check before you repeat it.",
                     sent=not _unreached(self._keeper),
                 )
-            if link.process is None and error.error.code == PARSE_ERROR and error.error.message.startswith(_UNREADABLE):
+            over_http = link.process is None and error.error.code == PARSE_ERROR
+            if isinstance(error, Unreadable) or (over_http and error.error.message.startswith(_UNREADABLE)):
                 return UpstreamError(
                     f"'{self.server_id}' broke the protocol at {what}: its answer is no JSON-RPC message.",
                     kind="upstream_protocol",

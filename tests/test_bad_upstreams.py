@@ -169,6 +169,25 @@ async def test_never_reads_its_stdin(pool: UpstreamPool) -> None:
     assert all(isinstance(o, UpstreamError) and "did not answer" in str(o) for o in outcomes), outcomes
 
 
+BROKEN = """
+import json, sys
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    if message["method"] == "initialize":
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "b", "version": "1"}}
+        answer = {"result": about}
+    elif message["method"] == "tools/call":
+        none = {"error": {"error": {"code": "many", "message": None}}, "result": {"result": [1]}}
+        answer = none[message["params"]["name"]]
+    else:
+        answer = {"error": {"code": -32601, "message": "unknown"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+
+
 class _Broken(BaseHTTPRequestHandler):
     """A server of the older era over HTTP whose calls are answered with an error that is none."""
 
@@ -211,3 +230,13 @@ async def test_an_error_over_http_that_is_none(settings: Settings) -> None:
         server.server_close()
     assert str(caught.value) == "'web' broke the protocol at 'echo': its answer is no JSON-RPC message."
     assert caught.value.kind == "upstream_protocol"
+
+
+async def test_an_error_over_a_pipe_that_is_none(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    config = UpstreamConfig.stdio("broken", sys.executable, ["-I", "-S", str(tmp_path / "broken.py")])
+    async with UpstreamPool(settings, lambda: {"broken": config}) as pool:
+        for name in ("error", "result"):
+            with pytest.raises(UpstreamError) as caught:
+                await pool.call("broken", name, {})
+            assert str(caught.value) == f"'broken' broke the protocol at '{name}': its answer is no JSON-RPC message."
