@@ -478,7 +478,9 @@ class Engine:
         try:
             if self._index is None:
                 await self.loaded()
-            await self._holds.look()
+            # Asked here for a tool of the index: to ask later, in the middle of the call, would hold up the event loop.
+            there = self._index is not None and isinstance(tool_id, str) and bool(self._index.known([tool_id]))
+            await self._holds.look(tool_id if there else None)
         except ToolscoutError as error:
             from toolscout.server.client_identity import OURSELVES
 

@@ -115,6 +115,20 @@ async def engine(settings: Settings, folder: Path) -> AsyncIterator[Engine]:
         yield found
 
 
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The servers whose tools are compared with what was approved, each time."""
+    found: list[str] = []
+    before = Upstream._hold_against
+
+    async def counted(self: Upstream) -> None:
+        found.append(self.server_id)
+        await before(self)
+
+    monkeypatch.setattr(Upstream, "_hold_against", counted)
+    return found
+
+
 async def pay(engine: Engine, tool_id: str = PAY, **arguments: Any) -> str:
     """What is said of a payment of 3, or of a call of another tool."""
     result = await engine.invoke_raw(tool_id, arguments or ({"amount": 3} if tool_id == PAY else {}))
@@ -261,15 +275,7 @@ async def test_a_tool_that_a_server_has_grown_is_not_called_before_a_person_saw_
     assert "quarantined" in await pay(engine, WIRE)
 
 
-async def test_tools_are_compared_once_for_a_connection(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[str] = []
-    before = Upstream._hold_against
-
-    async def counted(self: Upstream) -> None:
-        compared.append(self.server_id)
-        await before(self)
-
-    monkeypatch.setattr(Upstream, "_hold_against", counted)
+async def test_tools_are_compared_once_for_a_connection(engine: Engine, compared: list[str]) -> None:
     for _ in range(3):
         await pay(engine)
     assert compared == ["bills"]
@@ -378,16 +384,8 @@ async def test_a_catalogue_that_cannot_be_read_lets_nothing_be_called_and_the_au
 
 
 async def test_a_remote_server_is_compared_again_after_a_while(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, compared: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    before = Upstream._hold_against
-
-    async def counted(self: Upstream) -> None:
-        asked.append(self.server_id)
-        await before(self)
-
-    monkeypatch.setattr(Upstream, "_hold_against", counted)
     with listening([sys.executable, str(UPSTREAMS / "web.py")]) as url:
         web = UpstreamConfig.remote("web", f"{url}/a/mcp", headers={"Authorization": "Bearer letmein"})
         ServersFile(settings.servers_file).add(web)
@@ -395,8 +393,8 @@ async def test_a_remote_server_is_compared_again_after_a_while(
             await engine.refresh_server("web")
             for _ in range(2):
                 assert not (await engine.invoke_raw("web/echo", {"text": "heron"}))["isError"]
-            assert asked == ["web"]
+            assert compared == ["web"]
             monkeypatch.setattr("toolscout.server.upstream._REMOTE_SECONDS", 0.5)
             await asyncio.sleep(0.6)
             assert not (await engine.invoke_raw("web/echo", {"text": "heron"}))["isError"]
-    assert asked == ["web", "web"]
+    assert compared == ["web", "web"]
