@@ -25,7 +25,7 @@ from toolscout import __version__
 from toolscout.errors import ToolscoutError
 from toolscout.server import contract
 from toolscout.server.seal import HomeSeal
-from toolscout.server.upstream import Refused
+from toolscout.server.upstream_errors import Refused
 from toolscout.server.wire import error_result, json_result, text_result
 from toolscout.validation import ARGUMENT_KEYS, validate
 

@@ -71,10 +71,11 @@ _MEND_SELDOM_SECONDS = 60.0
 class Engine:
     """Everything a running Toolscout needs. Use as an async context manager; it belongs to one event loop.
 
-    With ``serving`` it also brings in, at its start, what the catalogue or the index lacks.
+    With ``serving`` it also brings in, at its start, what the catalogue or the index lacks. ``searches``: how many of
+    them go on at once; the rest wait, and calls pass them.
     """
 
-    def __init__(self, settings: Settings, *, serving: bool = False) -> None:
+    def __init__(self, settings: Settings, *, serving: bool = False, searches: int = 2) -> None:
         self.settings = settings
         self.serving = serving
         self.servers = ServersFile(settings.servers_file)
@@ -84,7 +85,7 @@ class Engine:
         """Called on the event loop when `behind` has changed."""
         self.journal = Journal(self._open_catalogue)
         self.telemetry = Telemetry()
-        self._work = ThreadPoolExecutor(2, thread_name_prefix="engine")
+        self._work = ThreadPoolExecutor(searches, thread_name_prefix="engine")
         # Writing waits, for a minute at worst, when another process holds the catalogue: no search may wait behind it.
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="engine-writes")
         self._lock = threading.RLock()

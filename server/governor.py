@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from toolscout.server.policy import AuditOptions, Decision, Policy
     from toolscout.server.ratelimit import Limiter
     from toolscout.server.spent import Spent
-    from toolscout.server.upstream import Refused
+    from toolscout.server.upstream_errors import Refused
     from toolscout.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -424,7 +424,7 @@ class Passage:
 
     def finish_refusal(self, error: Refused) -> Refused:
         """The protocol's own error, within the policy's limit: its text is cut, and data that is larger left out."""
-        from toolscout.server.upstream import Refused
+        from toolscout.server.upstream_errors import Refused
 
         limit = self._policy.max_chars(self.decision)
         if limit is None:

@@ -20,7 +20,7 @@ from toolscout.server.launch import how_to_add, install_command
 from toolscout.server.offer import Offer, accepted
 from toolscout.server.pool import UpstreamPool, as_result, complete
 from toolscout.server.telemetry import current_call
-from toolscout.server.upstream import Refused
+from toolscout.server.upstream_errors import Refused
 from toolscout.settings import Settings
 from toolscout.validation import bounded_schema, explain, schema_trouble, unwrap_envelope, validate
 

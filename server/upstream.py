@@ -15,10 +15,23 @@ from urllib.parse import urlsplit
 
 from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import JsonObject, Transport
+from toolscout.server.comparison import Compare, Comparison, Listing
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.hiding import Hider
 from toolscout.server.secrets import Resolver
 from toolscout.server.telemetry import Telemetry, current_call, span
+from toolscout.server.upstream_errors import (
+    Crashed,
+    Refused,
+    Unauthorized,
+    closed,
+    reason,
+    seen,
+    too_large,
+    unreached,
+    unreadable,
+    with_texts,
+)
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,13 +40,6 @@ if TYPE_CHECKING:
 
 _LONGEST_BACKOFF = 60.0
 _ERROR_CHARACTERS = 2000
-_COMPARISONS = 3  # of a server that says at each listing that its tools have changed
-_REMOTE_SECONDS = 60.0
-"""A remote server is listed and compared again when the last time was longer ago and one of its tools is called."""
-_DEEPEST_DATA = 50
-"""Levels of the data of an error; what is much deeper cannot be sent on."""
-_UNREADABLE = "Failed to parse "
-"""How the SDK's HTTP client begins what it makes of an answer that is none: its own words follow, not the server's."""
 _SANDBOX_HINT = (
     'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
 )
@@ -64,39 +70,6 @@ class UpstreamStatus:
     stderr: str = field(default="", repr=False)
 
 
-class Crashed(UpstreamError):
-    """The upstream ended, or its connection broke. ``sent``: whether the call may have reached it."""
-
-    kind = "upstream_crashed"
-
-    def __init__(self, message: str, hint: str = "", *, sent: bool) -> None:
-        super().__init__(message, hint)
-        self.sent = sent
-
-
-class Unauthorized(UpstreamError):
-    """A remote upstream wants other credentials than it got."""
-
-    kind = "upstream_unauthorized"
-
-    def __init__(self, upstream: str, status: int) -> None:
-        super().__init__(
-            f"'{upstream}' does not let us in (HTTP status {status}).",
-            hint='Give it a key in "headers" or "auth", or set "auth": "oauth" to log in with the browser.',
-        )
-
-
-class Refused(UpstreamError):
-    """The upstream answered with a JSON-RPC error. ``code`` and ``data`` are its own."""
-
-    kind = "upstream_refused"
-
-    def __init__(self, message: str, code: int, data: object = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.data = data
-
-
 class Upstream:
     """One upstream and at most one live process or connection of it.
 
@@ -118,7 +91,7 @@ class Upstream:
         on_process: Callable[[UpstreamProcess], None],
         on_end: Callable[[UpstreamProcess], None],
         on_tools_changed: Callable[[str], None],
-        compare: Callable[[str, list[JsonObject]], Awaitable[None]] | None,
+        compare: Compare | None,
         telemetry: Telemetry,
     ) -> None:
         self.server_id = server_id
@@ -136,7 +109,6 @@ class Upstream:
         self._on_process = on_process
         self._on_end = on_end
         self._on_tools_changed = on_tools_changed
-        self._compare = compare
         self._telemetry = telemetry
         self._turn = asyncio.Semaphore(settings.upstream_concurrency)
         self._starting: asyncio.Task[Link] | None = None
@@ -162,9 +134,7 @@ class Upstream:
         self._told = 0
         """How often the upstream said that its tools have changed: a listing that began before the last time is old."""
         self._listing_told = self._tools_told = -1
-        self._compared: tuple[Link, int] | None = None
-        self._compared_at = 0.0
-        self._comparing: asyncio.Task[None] | None = None
+        self._comparison = Comparison(server_id, self._list_to_compare, compare)
 
     # calling
 
@@ -263,7 +233,7 @@ class Upstream:
             if self._listing is None or self._listing.done() or self._listing_told != self._told:
                 self._listing_told = self._told
                 self._listing = asyncio.create_task(self._list(link), context=contextvars.Context())
-                self._listing.add_done_callback(_seen)
+                self._listing.add_done_callback(seen)
             return await asyncio.shield(self._listing)
         finally:
             self._leave()
@@ -287,60 +257,20 @@ class Upstream:
         raise AssertionError("unreachable")
 
     async def _enter_compared(self, admit: Admit | None, timeout: float | None) -> Link:  # noqa: ASYNC109
-        """The live connection, what it lists held against what was approved since it was made, or last changed.
-
-        Raises UpstreamError where that cannot be had: nothing is called that nobody could compare.
-        """
-        link = await self._enter()
-        for _ in range(_COMPARISONS):
-            if self._is_compared(link):
-                break
-            await self._compare_once(timeout)
-            link = await self._enter()
-        if not self._is_compared(link):
-            failure = UpstreamError(
-                f"'{self.server_id}' ended or changed its tools each time it had listed them, so they could not be "
-                "compared with what was approved, and nothing is called.",
-                hint="Try again later.",
-                kind="upstream_unsettled",
-            )
-            self._failed(failure)
-            raise failure
+        """The live connection, compared, and the call admitted. Raises what stands against it."""
+        try:
+            link = await self._comparison.enter(self._enter, lambda: self._told, timeout)
+        except UpstreamError as error:
+            if error.kind == "upstream_unsettled":
+                self._failed(error)
+            raise
         if admit is not None:
             await admit()
         return link
 
-    def _is_compared(self, link: Link) -> bool:
-        if self._compare is None:
-            return True
-        # A program behind an address may be replaced without the connection to it noticing.
-        old = link.process is None and time.monotonic() - self._compared_at > _REMOTE_SECONDS
-        return not old and self._compared is not None and self._compared == (link, self._told)
-
-    async def _compare_once(self, timeout: float | None) -> None:  # noqa: ASYNC109
-        """List and compare; all callers share it."""
-        if self._comparing is None or self._comparing.done():
-            self._comparing = asyncio.create_task(self._hold_against(), context=contextvars.Context())
-            self._comparing.add_done_callback(_seen)
-        said = f"The tools of '{self.server_id}' could not be compared with what was approved, so nothing is called"
-        try:
-            async with asyncio.timeout(timeout):
-                await asyncio.shield(self._comparing)
-        except TimeoutError:
-            raise UpstreamError(
-                f"{said}: it did not list them within {timeout:g} s.", hint="Allow more time.", kind="upstream_timeout"
-            ) from None
-        except UpstreamError as error:
-            raise UpstreamError(f"{said}: {error}", hint=error.hint, kind=error.kind) from None
-
-    async def _hold_against(self) -> None:
-        assert self._compare is not None
-        remote = self.link is not None and self.link.process is None
-        listed = await self.list_tools(fresh=remote)
-        link, told = self.link, self._tools_told
-        await self._compare(self.server_id, listed)
-        if link is not None and self._tools is listed:  # neither was it connected anew nor said anything of changes
-            self._compared, self._compared_at = (link, told), time.monotonic()
+    async def _list_to_compare(self, fresh: bool) -> Listing:
+        tools = await self.list_tools(fresh=fresh)
+        return Listing(tools, self.link, self._tools_told, lambda: self._tools is tools)
 
     def describe(self) -> tuple[UpstreamConfig | None, Link | None]:
         """Configuration and live connection, for the listing's server record."""
@@ -399,7 +329,7 @@ class Upstream:
 
     def _started(self, task: asyncio.Task[Link]) -> None:
         self._starting = None
-        _seen(task)
+        seen(task)
         if not self.in_flight:
             self._became_idle()
 
@@ -437,7 +367,7 @@ class Upstream:
             self._http_status = 0
             self._starts += 1
             keeper = self._keeper = asyncio.create_task(self._keep(config, legacy, ready))
-            keeper.add_done_callback(_seen)
+            keeper.add_done_callback(seen)
             both: list[asyncio.Future[Any]] = [ready, keeper]
             try:
                 done, _ = await asyncio.wait(both, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -496,12 +426,12 @@ class Upstream:
                 on_tools_changed=self._tools_changed,
             ) as link:
                 ready.set_result(link)
-                closed = asyncio.create_task(link.closed.wait())
+                gone = asyncio.create_task(link.closed.wait())
                 stop = asyncio.create_task(self._stop.wait())
                 try:
-                    await asyncio.wait([closed, stop], return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait([gone, stop], return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    closed.cancel()
+                    gone.cancel()
                     stop.cancel()
         except Exception as error:
             if ready.done():
@@ -574,7 +504,7 @@ class Upstream:
     async def _explain(self, error: Exception, link: Link, what: str, seconds: float) -> Exception:
         """Any failure of a request as an error that says what happened and what can be done."""
         from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT
+        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
 
         from toolscout.server.link import lost
         from toolscout.server.pipe import NotSent, TooLarge, Unreadable
@@ -587,7 +517,7 @@ class Upstream:
                 hint="Allow more time, or ask for less at once.",
                 kind="upstream_timeout",
             )
-        if isinstance(error, TooLarge) or (link.process is None and _too_large(error)):
+        if isinstance(error, TooLarge) or (link.process is None and too_large(error)):
             return UpstreamError(
                 f"'{self.server_id}' answered {what} with more than {self._settings.max_result_bytes:,} bytes;"
                 " the answer was dropped.",
@@ -613,10 +543,9 @@ class Upstream:
                     f"'{self.server_id}' {self._how()}{f' ({cause})' if cause else ''} before it answered {what}."
                     f"{self._said()}",
                     hint="The call may have been carried out: check before you repeat it.",
-                    sent=not _unreached(self._keeper),
+                    sent=not unreached(self._keeper),
                 )
-            over_http = link.process is None and error.error.code == PARSE_ERROR
-            if isinstance(error, Unreadable) or (over_http and error.error.message.startswith(_UNREADABLE)):
+            if isinstance(error, Unreadable) or (link.process is None and unreadable(error)):
                 return UpstreamError(
                     f"'{self.server_id}' broke the protocol at {what}: its answer is no JSON-RPC message.",
                     kind="upstream_protocol",
@@ -642,7 +571,7 @@ class Upstream:
         if keeper is not None:
             await asyncio.wait([keeper], timeout=2.0)
             if keeper.done() and not keeper.cancelled() and (error := keeper.exception()) is not None:
-                return self._clean(_reason(error))
+                return self._clean(reason(error))
         return ""
 
     def _start_failure(self, error: BaseException | None) -> Exception:
@@ -660,17 +589,17 @@ class Upstream:
             )
         if self._http_status in (401, 403):
             return Unauthorized(self.server_id, self._http_status)
-        reason = self._clean(_reason(error)) if error is not None else "it ended"
+        why = self._clean(reason(error)) if error is not None else "it ended"
         if self._http_status >= 400:
-            reason += f" (HTTP status {self._http_status})"
+            why += f" (HTTP status {self._http_status})"
         hint = "" if self._process is not None else "Check its URL, its headers and the network."
         return UpstreamError(
-            f"'{self.server_id}' could not be started: {reason}.{self._said()}", hint=hint, kind="upstream_start_failed"
+            f"'{self.server_id}' could not be started: {why}.{self._said()}", hint=hint, kind="upstream_start_failed"
         )
 
     def _left(self, error: BaseException | None) -> bool:
         """Whether a start failed because the process went away."""
-        return self._process is not None and _closed(error)
+        return self._process is not None and closed(error)
 
     def _how(self) -> str:
         return self._process.describe_exit() if self._process is not None else "lost its connection"
@@ -694,7 +623,7 @@ class Upstream:
         """What an error carries for programs, without secrets; None where it is larger than an error's text may be."""
         try:
             fits = len(json.dumps(data, ensure_ascii=False)) <= _ERROR_CHARACTERS
-            return _with_texts(data, self._hider.hide) if fits else None
+            return with_texts(data, self._hider.hide) if fits else None
         except (RecursionError, TypeError, ValueError):
             return None
 
@@ -737,53 +666,6 @@ def _address(config: UpstreamConfig) -> tuple[str, int]:
     with contextlib.suppress(ValueError):
         return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     return parts.hostname or "", 0
-
-
-def _seen(task: asyncio.Task[Any]) -> None:
-    """Mark a task's exception as looked at: whoever waits gets it, and nobody may be waiting."""
-    if not task.cancelled():
-        task.exception()
-
-
-def _leaf(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    return error
-
-
-def _reason(error: BaseException) -> str:
-    leaf = _leaf(error)
-    return str(leaf) or type(leaf).__name__
-
-
-def _closed(error: BaseException | None) -> bool:
-    from mcp.shared.exceptions import MCPError
-    from mcp_types import CONNECTION_CLOSED
-
-    return error is not None and isinstance(leaf := _leaf(error), MCPError) and leaf.error.code == CONNECTION_CLOSED
-
-
-def _too_large(error: Exception) -> bool:
-    """How the HTTP transports say that an answer broke the limit."""
-    return "answer larger than" in str(error) or "maximum event size" in str(error)
-
-
-def _unreached(keeper: asyncio.Task[None] | None) -> bool:
-    """Whether an HTTP connection broke before the request left: nobody was listening."""
-    if keeper is None or not keeper.done() or keeper.cancelled() or (error := keeper.exception()) is None:
-        return False
-    return type(_leaf(error)).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}
-
-
-def _with_texts(value: object, change: Callable[[str], str], depth: int = 0) -> object:
-    """A JSON value with all of its texts changed, names of fields included. Raises ValueError for one too deep."""
-    if depth > _DEEPEST_DATA:
-        raise ValueError("too deep")
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {change(name): _with_texts(held, change, depth + 1) for name, held in value.items()}
-    return [_with_texts(held, change, depth + 1) for held in value] if isinstance(value, list) else value
 
 
 def _clock(seconds: float) -> str:

@@ -17,10 +17,10 @@ from toolscout.errors import NotFound, StorageError
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import Call, Review, Server, ServerState, Tool
 from toolscout.server.audit import read_log
+from toolscout.server.comparison import Comparison
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.doctor import examine
 from toolscout.server.engine import Engine
-from toolscout.server.upstream import Upstream
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -119,13 +119,13 @@ async def engine(settings: Settings, folder: Path) -> AsyncIterator[Engine]:
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The servers whose tools are compared with what was approved, each time."""
     found: list[str] = []
-    before = Upstream._hold_against
+    before = Comparison._hold_against
 
-    async def counted(self: Upstream) -> None:
-        found.append(self.server_id)
-        await before(self)
+    async def counted(self: Comparison, remote: bool) -> None:
+        found.append(self._server_id)
+        await before(self, remote)
 
-    monkeypatch.setattr(Upstream, "_hold_against", counted)
+    monkeypatch.setattr(Comparison, "_hold_against", counted)
     return found
 
 
@@ -394,7 +394,7 @@ async def test_a_remote_server_is_compared_again_after_a_while(
             for _ in range(2):
                 assert not (await engine.invoke_raw("web/echo", {"text": "heron"}))["isError"]
             assert compared == ["web"]
-            monkeypatch.setattr("toolscout.server.upstream._REMOTE_SECONDS", 0.5)
+            monkeypatch.setattr("toolscout.server.comparison.REMOTE_SECONDS", 0.5)
             await asyncio.sleep(0.6)
             assert not (await engine.invoke_raw("web/echo", {"text": "heron"}))["isError"]
     assert compared == ["web", "web"]

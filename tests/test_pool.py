@@ -22,7 +22,7 @@ from toolscout.records import Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.pool import UpstreamPool
 from toolscout.server.secrets import MissingSecret
-from toolscout.server.upstream import Refused
+from toolscout.server.upstream_errors import Refused
 from toolscout.server.watchdog import marked_processes
 from toolscout.settings import Settings
 

@@ -33,7 +33,7 @@ from toolscout.server.metrics import forget_dead_workers
 from toolscout.server.metrics_shared import SHARED_FOLDER
 from toolscout.server.serve import run
 from toolscout.server.spent import Spent
-from toolscout.server.workers import run_workers
+from toolscout.server.workers import run_workers, searches_at_once
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -203,11 +203,25 @@ def test_workers_believe_trusted_proxies_alone(
 ) -> None:
     options: dict[str, Any] = {}
     monkeypatch.setattr(uvicorn, "run", lambda *_, **given: options.update(given))
-    for name in ("TOOLSCOUT_WORKER_HOST", SHARED_FOLDER):  # it sets them: both are put back after the test
+    for name in (
+        "TOOLSCOUT_WORKER_HOST",
+        "TOOLSCOUT_WORKER_COUNT",
+        SHARED_FOLDER,
+    ):  # it sets them: both are put back after the test
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("TOOLSCOUT_TRUSTED_PROXIES", written)
     run_workers("127.0.0.1", 0, 2)
     assert options["proxy_headers"] is bool(believed) and options["forwarded_allow_ips"] == believed
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "searches"), [(2, 1, 2), (2, 2, 1), (2, 4, 1), (16, 4, 2), (1, 1, 1), (8, 5, 1)]
+)
+def test_all_workers_together_search_on_a_core_each(
+    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, searches: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    assert searches_at_once(workers) == searches
 
 
 def test_workers_without_a_port_are_said() -> None:
