@@ -1,8 +1,8 @@
 """A large index grown from a smaller one, row by row, where building it from texts would take hours on a small machine.
 
 A copied row takes part of its words (15 to 60 %, drawn for each) from another row, its vector is moved as really
-encoded copies were (`toolscout.eval.derived`), and its record is its original's. Everything behind the rows (writing
-them chunk by chunk, inverting the words, compressing the vectors, publishing) is the build's own code.
+encoded copies were (`toolscout.eval.retrieval.derived`), and its record is its original's. Everything behind the rows
+(writing them chunk by chunk, inverting the words, compressing the vectors, publishing) is the build's own code.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from grown_catalogue import GrownCatalogue
 from grown_pool import Calibration
 
-from toolscout.eval.derived import Moves
-from toolscout.eval.growth import MARK, SHARES
+from toolscout.eval.retrieval.derived import Moves
+from toolscout.eval.retrieval.growth import MARK, SHARES
 from toolscout.index import snapshot
 from toolscout.index.bm25 import Bm25Weights, Forward, Inverted
 from toolscout.index.build import _said, _ToolRows

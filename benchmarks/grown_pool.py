@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from toolscout.eval.derived import DerivedEncoder, Moves
-from toolscout.eval.growth import Copy, Growth
+from toolscout.eval.retrieval.derived import DerivedEncoder, Moves
+from toolscout.eval.retrieval.growth import Copy, Growth
 from toolscout.index.document import server_text, tool_text
 from toolscout.index.encoder import Encoder, Vectors
 from toolscout.index.words import hash64

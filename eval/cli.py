@@ -9,15 +9,15 @@ import typer
 from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
-from toolscout.eval.agent_cli import agent
-from toolscout.eval.apibank_cli import apibank
-from toolscout.eval.execute_cli import execute
-from toolscout.eval.guard_cli import guard
-from toolscout.eval.needle_cli import needle
-from toolscout.eval.plan_cli import plan
-from toolscout.eval.servers_cli import servers
-from toolscout.eval.setup_cli import setup
-from toolscout.eval.strategies_cli import strategies
+from toolscout.eval.agent.cli import agent
+from toolscout.eval.apibank.cli import apibank
+from toolscout.eval.execute.cli import execute
+from toolscout.eval.guard.cli import guard
+from toolscout.eval.needle.cli import needle
+from toolscout.eval.plans.cli import plan
+from toolscout.eval.servers.cli import servers
+from toolscout.eval.setup.cli import setup
+from toolscout.eval.strategies.cli import strategies
 from toolscout.files import replace_file, write_json
 
 app = typer.Typer(
@@ -117,11 +117,11 @@ def retrieval(
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
 ) -> None:
     """Build a throw-away index of the tools, ask every request, report recall, abstention, latency and cost."""
-    from toolscout.eval.extras import Extras
     from toolscout.eval.peers import PeerPlan
     from toolscout.eval.peers.report import NO_PLOT, PLOT
     from toolscout.eval.report import retrieval_report, retrieval_tables
-    from toolscout.eval.retrieval import RetrievalFiles, measure_retrieval
+    from toolscout.eval.retrieval.extras import Extras
+    from toolscout.eval.retrieval.measure import RetrievalFiles, measure_retrieval
 
     run = measure_retrieval(
         RetrievalFiles(tools, calls, servers or []),
@@ -204,7 +204,7 @@ def calls(
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
 ) -> None:
     """Let the model write the call for every request, report Tool, Param and AST accuracy and abstention."""
-    from toolscout.eval.call_commands import CallsOptions, measure
+    from toolscout.eval.calls.commands import CallsOptions, measure
 
     if work is None and json_out is not None:
         work = json_out.with_name(json_out.name + ".rows.jsonl")
@@ -240,15 +240,15 @@ def scaling(
     quiet: Annotated[bool, typer.Option(help="No table.")] = False,
 ) -> None:
     """Put the results of models trained on growing shares of the data side by side, and draw them."""
-    from toolscout.eval import call_scaling
-    from toolscout.eval.call_plots import scaling_plot
+    from toolscout.eval.calls import scaling as curves_of_runs
+    from toolscout.eval.calls.plots import scaling_plot
     from toolscout.eval.plots import NO_PLOTS
     from toolscout.eval.report import scaling_table
 
-    result = call_scaling.scaling(runs)
+    result = curves_of_runs.scaling(runs)
     if json_out is not None:
         write_json(json_out, result)
-    if plot is not None and scaling_plot(call_scaling.curves(result), plot) is None:
+    if plot is not None and scaling_plot(curves_of_runs.curves(result), plot) is None:
         _say(quiet)(NO_PLOTS)
     _show(quiet, [scaling_table(result)])
 

@@ -9,7 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolscout.eval.extra_tables import (
+from toolscout.eval.metrics import RANKING_KEYS
+from toolscout.eval.peers.report import NO_PLOT, abouts, failures, peers_table, write_plot
+from toolscout.eval.plots import NO_PLOTS, ablation_plot, refusal_plot
+from toolscout.eval.retrieval.extra_tables import (
     Parts,
     ablation_tables,
     language_tables,
@@ -17,17 +20,14 @@ from toolscout.eval.extra_tables import (
     refusal_tables,
     structured_tables,
 )
-from toolscout.eval.metrics import RANKING_KEYS
-from toolscout.eval.peers.report import NO_PLOT, abouts, failures, peers_table, write_plot
-from toolscout.eval.plots import NO_PLOTS, ablation_plot, refusal_plot
 from toolscout.files import replace_file, write_json
 from toolscout.records import JsonObject
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from toolscout.eval.calls import CallsRun
-    from toolscout.eval.retrieval import Asked, RetrievalRun
+    from toolscout.eval.calls.measure import CallsRun
+    from toolscout.eval.retrieval.measure import Asked, RetrievalRun
 
 CALL_KEYS = ("tool", "param", "ast", "schema_valid")
 MISSES_SHOWN = 200

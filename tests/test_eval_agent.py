@@ -15,13 +15,13 @@ from chat_endpoint import Body, ChatEndpoint, Reply, refused
 from typer.testing import CliRunner
 
 from toolscout.errors import BadInput, ModelError, NotAllowed, NotFound
-from toolscout.eval.agent_gaia import read_gaia, right
-from toolscout.eval.agent_loop import Doing, Made, Mind
-from toolscout.eval.agent_report import agent_report, agent_tables
-from toolscout.eval.agent_run import AgentOptions, AgentRun, measure_agent
-from toolscout.eval.agent_score import Prices, score
-from toolscout.eval.agent_servers import opened
-from toolscout.eval.agent_trials import Trial, failure_of
+from toolscout.eval.agent.gaia import read_gaia, right
+from toolscout.eval.agent.loop import Doing, Made, Mind
+from toolscout.eval.agent.report import agent_report, agent_tables
+from toolscout.eval.agent.run import AgentOptions, AgentRun, measure_agent
+from toolscout.eval.agent.score import Prices, score
+from toolscout.eval.agent.servers import opened
+from toolscout.eval.agent.trials import Trial, failure_of
 from toolscout.settings import Settings
 
 SERVER = """

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from toolscout.errors import BadInput, NotFound
-from toolscout.eval.agent_check import failures, first_number, said
-from toolscout.eval.agent_state import DATABASE, apply, git, inside, place, serving
-from toolscout.eval.agent_tasks import OWN_TASKS, Check, Start, Task, limited, read_tasks
+from toolscout.eval.agent.check import failures, first_number, said
+from toolscout.eval.agent.state import DATABASE, apply, git, inside, place, serving
+from toolscout.eval.agent.tasks import OWN_TASKS, Check, Start, Task, limited, read_tasks
 
 TASKS, SERVERS = read_tasks(OWN_TASKS)
 PAGES = "http://127.0.0.1:1"

@@ -11,9 +11,9 @@ from test_eval_needle import independent
 from typer.testing import CliRunner
 
 from toolscout.errors import BadInput
-from toolscout.eval.apibank import summary
-from toolscout.eval.apibank_dialogue import asked, dialogue_of, dialogues, utterances
-from toolscout.eval.apibank_domains import GROUPS, domains
+from toolscout.eval.apibank.dialogue import asked, dialogue_of, dialogues, utterances
+from toolscout.eval.apibank.domains import GROUPS, domains
+from toolscout.eval.apibank.measure import summary
 from toolscout.eval.cli import app
 from toolscout.records import Call, GoldCall, Tool
 

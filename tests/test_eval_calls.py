@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toolscout.errors import BadInput, ModelError
-from toolscout.eval.calls import Outcome, Pool, measure_calls, schema_valid, score
+from toolscout.eval.calls.measure import Outcome, Pool, measure_calls, schema_valid, score
 from toolscout.eval.cli import app
 from toolscout.eval.report import calls_report
 from toolscout.eval.rows import read_calls, read_tools

@@ -13,13 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from toolscout.errors import BadInput, ModelError
-from toolscout.eval import call_scaling
-from toolscout.eval.call_compare import compare_calls, lost_and_won, variants_of
-from toolscout.eval.call_exemplars import Exemplars
-from toolscout.eval.call_memory import Remembering
-from toolscout.eval.call_plots import compare_plot, scaling_plot
-from toolscout.eval.call_random import check_constraints, random_calls
-from toolscout.eval.calls import measure_calls
+from toolscout.eval.calls import scaling
+from toolscout.eval.calls.compare import compare_calls, lost_and_won, variants_of
+from toolscout.eval.calls.exemplars import Exemplars
+from toolscout.eval.calls.measure import measure_calls
+from toolscout.eval.calls.memory import Remembering
+from toolscout.eval.calls.plots import compare_plot, scaling_plot
+from toolscout.eval.calls.random import check_constraints, random_calls
 from toolscout.eval.cli import app
 from toolscout.eval.rows import read_calls, read_tools
 from toolscout.records import Call, GoldCall
@@ -179,7 +179,7 @@ def test_plots_of_comparisons_and_of_scaling(tmp_path: Path) -> None:
         svg = compare_plot(comparison, path)
         assert svg is not None and svg.startswith("<svg") and path.stat().st_size > 5000
     points = {"points": [{"share": share, **result(ast=share)} for share in (0.1, 0.3, 1.0)]}
-    assert scaling_plot(call_scaling.curves(points), tmp_path / "scaling.png")
+    assert scaling_plot(scaling.curves(points), tmp_path / "scaling.png")
 
 
 def test_scaling_by_the_command_line(tmp_path: Path) -> None:
@@ -199,14 +199,14 @@ def test_scaling_of_what_is_no_result_is_one_sentence(tmp_path: Path, run: str) 
     (tmp_path / "broken.json").write_text('{"n": 3}', "utf-8")
     share, equals, name = run.rpartition("=")
     with pytest.raises(BadInput):
-        call_scaling.scaling([f"{share}{equals}{tmp_path / name}"])
+        scaling.scaling([f"{share}{equals}{tmp_path / name}"])
 
 
 def test_scaling_refuses_results_that_cannot_be_compared(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(result()), "utf-8")
     (tmp_path / "b.json").write_text(json.dumps(result(candidates=5)), "utf-8")
     with pytest.raises(BadInput, match="differ in rows or candidates"):
-        call_scaling.scaling([f"0.1={tmp_path / 'a.json'}", f"1={tmp_path / 'b.json'}"])
+        scaling.scaling([f"0.1={tmp_path / 'a.json'}", f"1={tmp_path / 'b.json'}"])
 
 
 @pytest.mark.parametrize(

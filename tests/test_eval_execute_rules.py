@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from toolscout.causes import cause_of
 from toolscout.errors import BadInput
-from toolscout.eval.execute import read_rows
-from toolscout.eval.execute_calls import FromAnswers
-from toolscout.eval.execute_expect import Check, ExecuteRow, same
-from toolscout.eval.execute_judge import Trial, agreement, judge_by_rules
-from toolscout.eval.execute_score import pass_at, score
+from toolscout.eval.execute.calls import FromAnswers
+from toolscout.eval.execute.expect import Check, ExecuteRow, same
+from toolscout.eval.execute.judge import Trial, agreement, judge_by_rules
+from toolscout.eval.execute.measure import read_rows
+from toolscout.eval.execute.score import pass_at, score
 from toolscout.responses import Response
 from toolscout.synth.trajectories.run import StepRun
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from toolscout.errors import BadInput
 from toolscout.eval.cli import app
-from toolscout.eval.needle import depths, summary
-from toolscout.eval.needle_draw import PAPER_SIZES, Draws, limited, needle_rows, parse_sizes
-from toolscout.eval.needle_pool import Haystack
+from toolscout.eval.needle.draw import PAPER_SIZES, Draws, limited, needle_rows, parse_sizes
+from toolscout.eval.needle.measure import depths, summary
+from toolscout.eval.needle.pool import Haystack
 from toolscout.eval.rows import read_calls, read_tools
 from toolscout.eval.vector_cache import CachingEncoder
 from toolscout.eval.work_file import work_file

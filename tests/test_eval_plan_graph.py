@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from toolscout.ast_match import most_pairs
-from toolscout.eval.plan_graph import Plan, lines
-from toolscout.eval.plan_match import Comparison, fitting
-from toolscout.eval.plan_schema import misfits
+from toolscout.eval.plans.graph import Plan, lines
+from toolscout.eval.plans.match import Comparison, fitting
+from toolscout.eval.plans.schema import misfits
 from toolscout.records import Call, GoldCall, Tool
 
 LOOK, SEND, NOTE = "mail/look", "mail/send", "notes/write"

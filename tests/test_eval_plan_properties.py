@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from networkx.algorithms.isomorphism import DiGraphMatcher
 
 from toolscout.ast_match import most_pairs
-from toolscout.eval.plan_graph import Plan
-from toolscout.eval.plan_match import Comparison, fitting
+from toolscout.eval.plans.graph import Plan
+from toolscout.eval.plans.match import Comparison, fitting
 from toolscout.records import Call, GoldCall
 
 TOOLS = ["a/one", "a/two", "b/three"]

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from toolscout.errors import BadInput, ModelError
 from toolscout.eval.cli import app
-from toolscout.eval.plan_report import plan_report
-from toolscout.eval.plan_score import METRICS, Overlap, Verdict, rates
-from toolscout.eval.plans import measure_plans, score_answers
+from toolscout.eval.plans.measure import measure_plans, score_answers
+from toolscout.eval.plans.report import plan_report
+from toolscout.eval.plans.score import METRICS, Overlap, Verdict, rates
 from toolscout.server.backends import ContextOverflow
 from toolscout.server.caller import Candidate, SuggestedCall, Suggestion
 

@@ -15,7 +15,7 @@ from toolscout.eval.cli import _settings, app
 from toolscout.eval.metrics import RANKING_KEYS
 from toolscout.eval.peers import PeerPlan
 from toolscout.eval.report import retrieval_report
-from toolscout.eval.retrieval import Asked, RetrievalFiles, measure_retrieval, score
+from toolscout.eval.retrieval.measure import Asked, RetrievalFiles, measure_retrieval, score
 from toolscout.eval.rows import read_calls
 from toolscout.eval.tokens import make_counter
 from toolscout.records import Call, GoldCall

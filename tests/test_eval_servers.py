@@ -11,9 +11,9 @@ import pytest
 
 from toolscout.cli import execute
 from toolscout.errors import BadInput, NotFound
-from toolscout.eval.servers import best
-from toolscout.eval.servers_facts import Evidence, from_executed, from_log, healths, quality
-from toolscout.eval.servers_groups import groups, likenesses, read_groups
+from toolscout.eval.servers.facts import Evidence, from_executed, from_log, healths, quality
+from toolscout.eval.servers.groups import groups, likenesses, read_groups
+from toolscout.eval.servers.measure import best
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import CallLog, Catalogue
 from toolscout.index.health import Health, read_health, write_health

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from toolscout.errors import BadInput
-from toolscout.eval import setup_source
 from toolscout.eval.cli import app
-from toolscout.eval.setup import measure_setup
-from toolscout.eval.setup_page import render
-from toolscout.eval.setup_source import from_files, from_home
+from toolscout.eval.setup import source as source_module
+from toolscout.eval.setup.measure import measure_setup
+from toolscout.eval.setup.page import render
+from toolscout.eval.setup.source import from_files, from_home
 from toolscout.eval.tokens import make_counter
 from toolscout.index.catalogue import CallLog, Catalogue
 from toolscout.jsonl import write_records
@@ -211,9 +211,9 @@ def test_nothing_is_installed(home: Path, tmp_path: Path) -> None:
 
 def test_a_whole_catalogue_is_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(settings)
-    monkeypatch.setattr(setup_source, "MOST_TOOLS", len(TOOLS))
+    monkeypatch.setattr(source_module, "MOST_TOOLS", len(TOOLS))
     assert len(from_home(settings).tools) == len(TOOLS)
-    monkeypatch.setattr(setup_source, "MOST_TOOLS", len(TOOLS) - 1)
+    monkeypatch.setattr(source_module, "MOST_TOOLS", len(TOOLS) - 1)
     with pytest.raises(BadInput, match="not one person's setup"):
         from_home(settings)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from toolscout.eval.setup_confusion import Outcome, Pair, copy_kind, groups
-from toolscout.eval.setup_requests import Request, first_sentence, own_requests
-from toolscout.eval.setup_rules import LONGEST, RULES, examine
-from toolscout.eval.setup_verdict import Parts, letter
+from toolscout.eval.setup.confusion import Outcome, Pair, copy_kind, groups
+from toolscout.eval.setup.requests import Request, first_sentence, own_requests
+from toolscout.eval.setup.rules import LONGEST, RULES, examine
+from toolscout.eval.setup.verdict import Parts, letter
 from toolscout.index.catalogue import CallLog
 from toolscout.records import Tool
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from toolscout.errors import BadInput
 from toolscout.eval.cli import app
 from toolscout.eval.rows import read_calls, read_tools
-from toolscout.eval.strategies import chosen_tool, summary
+from toolscout.eval.strategies.measure import chosen_tool, summary
 from toolscout.prompt import labels, render
 from toolscout.records import Tool
 

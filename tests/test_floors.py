@@ -96,7 +96,7 @@ def test_the_check_sees_every_room() -> None:
         ("core", "def f():\n    import toolscout.cli"),
         ("index", "from toolscout.server import pool"),
         ("index", "from toolscout import server"),
-        ("server", "import toolscout.eval.calls"),
+        ("server", "import toolscout.eval.calls.measure"),
         ("server", "import importlib\nimportlib.import_module('toolscout.finetune')"),
         ("server", "def f():\n    import torch.nn"),
         ("synth", "from toolscout.crawler import x"),

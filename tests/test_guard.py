@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odd_schemas import ODD
 
-from toolscout.eval.guard import measure_guard, read_attacks
+from toolscout.eval.guard.measure import measure_guard, read_attacks
 from toolscout.index.guard.finding import EVIDENCE, Severity, quoted
 from toolscout.index.guard.lookalikes import one_typo, skeleton
 from toolscout.index.guard.scan import holds_back, scan_server, scan_tool

@@ -9,8 +9,8 @@ import pytest
 import search_pool
 
 from toolscout.cli import execute
-from toolscout.eval.guard import half_of, read_attacks
-from toolscout.eval.guard_ranking import families, measure_ranking
+from toolscout.eval.guard.measure import half_of, read_attacks
+from toolscout.eval.guard.ranking import families, measure_ranking
 from toolscout.index.encoder import make_encoder
 from toolscout.jsonl import write_records
 from toolscout.records import Call

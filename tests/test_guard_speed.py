@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolscout.eval.guard import read_attacks
+from toolscout.eval.guard.measure import read_attacks
 from toolscout.index.guard import cross_references, exfiltration, hidden_text, lookalikes, rules, stuffing, unveil
 from toolscout.index.guard.needles import EDGE, folded, needles
 from toolscout.index.guard.scan import holds_back, scan_tool

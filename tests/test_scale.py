@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import search_pool
 
-from toolscout.eval.derived import DerivedEncoder, Moves
-from toolscout.eval.growth import MARK, Growth
+from toolscout.eval.retrieval.derived import DerivedEncoder, Moves
+from toolscout.eval.retrieval.growth import MARK, Growth
 from toolscout.index import compressed
 from toolscout.index.bm25 import Bm25Weights, Forward, Inverted, LazyScores
 from toolscout.index.compressed import read_codes, write_codes

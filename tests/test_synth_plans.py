@@ -21,7 +21,7 @@ from synth_plans_player import FLIGHTS, HOLD, PLAN_SERVERS, PLAN_TOOLS, Player, 
 from toolscout.cli import execute
 from toolscout.commands.synth_bench import open_bench
 from toolscout.errors import BadInput
-from toolscout.eval.calls import schema_valid
+from toolscout.eval.calls.measure import schema_valid
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject, Review, Tool
 from toolscout.synth.chain import Line

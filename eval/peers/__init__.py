@@ -69,7 +69,7 @@ def measure_peers(
 
 
 def _scored(peer: RankedPeer, rows: Sequence[Call]) -> JsonObject:
-    from toolscout.eval.retrieval import readings
+    from toolscout.eval.retrieval.measure import readings
 
     found: JsonObject = {
         "about": peer.about,

@@ -1,0 +1,1 @@
+"""Agents on tasks with checkable end states, in three arms."""

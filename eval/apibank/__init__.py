@@ -1,0 +1,1 @@
+"""Tools for the turns of API-Bank's dialogues."""

@@ -1,0 +1,1 @@
+"""Suggested calls: Tool, Param and AST, compared and scaled."""

@@ -1,0 +1,1 @@
+"""Calls made for real, several trials a request."""

@@ -1,0 +1,1 @@
+"""Poisoned and honest tools before the scanner and in the ranking."""

@@ -1,0 +1,1 @@
+"""One tool in pools that grow."""

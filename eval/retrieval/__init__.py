@@ -1,0 +1,1 @@
+"""The product's search over pools of tools, and what it misses."""

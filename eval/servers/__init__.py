@@ -1,0 +1,1 @@
+"""Servers that do the same, compared."""

@@ -1,0 +1,1 @@
+"""Which tools to put into the prompt."""

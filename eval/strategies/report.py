@@ -1,0 +1,88 @@
+"""Strategies for reading: a table a pool, a plot, a page."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from toolscout.eval.plots import NO_PLOTS, save_figure
+from toolscout.eval.report import Table, _write_folder, share_text
+from toolscout.eval.strategies.measure import StrategiesRun
+from toolscout.records import JsonObject
+
+_COLOURS = {"blank": "#9a9a9a", "keyword": "#c98a1b", "retrieved": "#2563a8"}
+
+
+def strategy_tables(result: JsonObject) -> list[Table]:
+    """One table a size of the pool."""
+    head = [
+        "", "accuracy", "95 %", "of those that fit", "gold in prompt", "and it fits", "does not fit", "tools",
+        "tokens, counted", "tokens, prompt", "tokens, completion",
+    ]  # fmt: skip
+    who = result["model"] or "no model"
+    return [
+        Table(
+            f"{pool['size']:,} tools, {result['n']} requests, {who}",
+            head,
+            [_line(name, part) for name, part in pool["strategies"].items()],
+        )
+        for pool in result["pools"]
+    ]
+
+
+def strategy_report(run: StrategiesRun, folder: Path) -> Path:
+    """Write ``report.html``, ``result.json``, ``rows.jsonl`` and the plot; returns the page's path."""
+    svg = strategy_plot(run.result, folder / "strategies.png")
+    parts = [f"<h2>Accuracy and cost by size of the pool</h2>{svg or escape(NO_PLOTS)}"]
+    parts += [table.html() for table in strategy_tables(run.result)]
+    return _write_folder(folder, "Strategies", run.warnings, parts, run.result, run.pieces)
+
+
+def strategy_plot(result: JsonObject, path: Path) -> str | None:
+    """Accuracy (without a model: the gold tool is in a prompt that fits) and tokens over the pool's size, into a PNG
+    file; returned as SVG, too. None where matplotlib is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    panels: Any = figure.subplots(1, 2)
+    left, right = panels
+    key, label = (
+        ("accuracy", "right tool chosen") if result["model"] else ("reachable", "right tool in a prompt that fits")
+    )
+    sizes = [pool["size"] for pool in result["pools"]]
+    for name in result["pools"][0]["strategies"]:
+        parts = [pool["strategies"][name] for pool in result["pools"]]
+        colour = _COLOURS[name]
+        left.plot(sizes, [100 * (part[key] or 0.0) for part in parts], marker="o", color=colour, label=name)
+        right.plot(sizes, [part["tokens"]["counted"] for part in parts], marker="o", color=colour, label=name)
+    if result["context"]:
+        right.axhline(result["context"], color="#c43c35", linestyle=":", label=f"context of {result['context']:,}")
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.minorticks_off()
+        axes.set_xlabel("tools in the pool")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    right.set_yscale("log")
+    left.set(ylabel=f"% of {result['n']} requests", ylim=(-2, 104), title=label)
+    right.set(ylabel="tokens", title="tokens of the prompt")
+    return save_figure(figure, path)
+
+
+def _line(name: str, part: JsonObject) -> list[str]:
+    around = part["accuracy_95"]
+    tokens = part["tokens"]
+    return [
+        name, share_text(part["accuracy"]), f"{around[0]:.3f}-{around[1]:.3f}" if around else "-",
+        share_text(part["accuracy_of_fitting"]), share_text(part["gold_in_prompt"]), share_text(part["reachable"]),
+        share_text(part["does_not_fit"]),
+        _number(part["tools"]), _number(tokens["counted"]), _number(tokens["prompt"]), _number(tokens["completion"]),
+    ]  # fmt: skip
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
