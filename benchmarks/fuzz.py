@@ -33,7 +33,7 @@ def corpus(path: Path, record: Record) -> None:
 
     from toolscout.jsonl import read_records
     from toolscout.records import Tool
-    from toolscout.server.skeleton import skeleton
+    from toolscout.server.calling.skeleton import skeleton
 
     for tool in read_records(path, Tool, on_bad=lambda error: print(error, file=sys.stderr)):
         faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True)

@@ -32,10 +32,10 @@ from typing import Any
 from toolscout.records import Server, ServerState, Tool
 from toolscout.server.client_identity import OURSELVES
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.governor import Governor
 from toolscout.server.invoke import Invoker
-from toolscout.server.pool import UpstreamPool
-from toolscout.server.watchdog import marked_processes
+from toolscout.server.policy.governor import Governor
+from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.server.upstreams.watchdog import marked_processes
 from toolscout.settings import Settings
 
 UPSTREAM = """
@@ -204,16 +204,16 @@ def measure_telemetry(settings: Settings, calls: int = 5000) -> dict[str, float]
     import logging
 
     from toolscout.server.engine import Engine
-    from toolscout.server.logs import JsonLines, StderrHandler
-    from toolscout.server.metrics import Metrics
-    from toolscout.server.telemetry import Telemetry, span
+    from toolscout.server.telling.logs import JsonLines, StderrHandler
+    from toolscout.server.telling.metrics import Metrics
+    from toolscout.server.telling.telemetry import Telemetry, span
 
     kinds = {"off": Telemetry(), "metrics": Telemetry(), "json_logs": Telemetry()}
     kinds["metrics"].metrics = Metrics(Engine(settings))
     with contextlib.suppress(ImportError):
         from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-        from toolscout.server.tracing import Tracing
+        from toolscout.server.telling.tracing import Tracing
 
         kinds["traces"] = Telemetry()
         kinds["traces"].tracing = Tracing(InMemorySpanExporter())

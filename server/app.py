@@ -25,7 +25,7 @@ from toolscout import __version__
 from toolscout.errors import ToolscoutError
 from toolscout.server import contract
 from toolscout.server.seal import HomeSeal
-from toolscout.server.upstream_errors import Refused
+from toolscout.server.upstreams.errors import Refused
 from toolscout.server.wire import error_result, json_result, text_result
 from toolscout.validation import ARGUMENT_KEYS, validate
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from toolscout.server.asking import Asking
     from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.engine import Engine
-    from toolscout.server.telemetry import Call
+    from toolscout.server.telling.telemetry import Call
 
 logger = logging.getLogger(__name__)
 

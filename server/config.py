@@ -16,7 +16,7 @@ from toolscout.errors import BadInput, NotFound, StorageError
 from toolscout.files import write_json
 from toolscout.records import JsonObject, Transport
 from toolscout.server.sandbox.policy import Default, Policy
-from toolscout.server.secrets import Resolver, references
+from toolscout.server.secrecy.secrets import Resolver, references
 
 _HTTP_NAMES = {"http", "streamable-http", "streamable_http", "streamablehttp"}
 _URL_FIELDS = ("url", "serverUrl", "httpUrl")

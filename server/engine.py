@@ -21,10 +21,10 @@ from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import ADVICE_DENIED, ADVICE_FILTERED, ADVICE_PROBED, compact_answer
 from toolscout.server.holds import Holds
-from toolscout.server.journal import Journal
 from toolscout.server.launch import runs
-from toolscout.server.relisting import Relisting
-from toolscout.server.telemetry import Telemetry, current_call, span
+from toolscout.server.telling.journal import Journal
+from toolscout.server.telling.telemetry import Telemetry, current_call, span
+from toolscout.server.upstreams.relisting import Relisting
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from toolscout.index.search import Answer, Floats, SearchIndex
     from toolscout.records import Call
     from toolscout.server.asking import Asking
-    from toolscout.server.caller import Caller
+    from toolscout.server.calling.caller import Caller
     from toolscout.server.client_identity import ClientIdentity
     from toolscout.server.config import UpstreamConfig
-    from toolscout.server.governor import Governor
     from toolscout.server.install import Installer
     from toolscout.server.invoke import Invoker
-    from toolscout.server.link import Relayed
-    from toolscout.server.policy import Policy
-    from toolscout.server.pool import UpstreamPool
-    from toolscout.server.probe import Prober
-    from toolscout.server.upstream import UpstreamStatus
+    from toolscout.server.policy.file import Policy
+    from toolscout.server.policy.governor import Governor
+    from toolscout.server.upstreams.link import Relayed
+    from toolscout.server.upstreams.pool import UpstreamPool
+    from toolscout.server.upstreams.probe import Prober
+    from toolscout.server.upstreams.upstream import UpstreamStatus
     from toolscout.settings import Settings
 
     CallResult = CallToolResult | InputRequiredResult
@@ -111,7 +111,7 @@ class Engine:
 
     async def __aenter__(self) -> Engine:
         if self.serving:
-            from toolscout.server.tracing_switch import make_tracing
+            from toolscout.server.telling.tracing_switch import make_tracing
 
             self.telemetry.tracing = make_tracing(self.settings)
         self._loading = asyncio.create_task(self._load())
@@ -170,7 +170,7 @@ class Engine:
     def pool(self) -> UpstreamPool:
         """The upstream pool; no process is started before the first call needs one."""
         if self._pool is None:
-            from toolscout.server.pool import UpstreamPool
+            from toolscout.server.upstreams.pool import UpstreamPool
 
             self._pool = UpstreamPool(
                 self.settings, self._upstreams, on_tools_changed=self._tools_changed, compare=self._compare,
@@ -182,14 +182,14 @@ class Engine:
     def governor(self) -> Governor:
         """What holds calls to the policy, where there is one."""
         if self._governor is None:
-            from toolscout.server.governor import Governor
+            from toolscout.server.policy.governor import Governor
 
             self._governor = Governor(self.settings)
         return self._governor
 
     def _policy(self) -> Policy | None:
         """The policy as it is now; None where there is none, or none that can be read: then calls are refused."""
-        from toolscout.server.governor import PolicyRefusal
+        from toolscout.server.policy.governor import PolicyRefusal
 
         try:
             return self.governor.current()
@@ -200,7 +200,7 @@ class Engine:
         """Whether nothing is offered because the policy denies what would fit."""
         if not answer.no_match or self._policy() is None:
             return False
-        from toolscout.server.permitted import Denied
+        from toolscout.server.policy.permitted import Denied
 
         return isinstance(answer, Denied)
 
@@ -225,8 +225,8 @@ class Engine:
     def prober(self) -> Prober:
         """What tries servers before they are offered, where the settings want that."""
         if self._prober is None:
-            from toolscout.server.pool import as_result
-            from toolscout.server.probe import Prober
+            from toolscout.server.upstreams.pool import as_result
+            from toolscout.server.upstreams.probe import Prober
 
             async def invoke(tool_id: str, arguments: dict[str, Any], seconds: float) -> CallResult:
                 raw = await self.invoker.invoke_raw(tool_id, arguments, timeout_s=seconds)
@@ -247,7 +247,7 @@ class Engine:
     def caller(self) -> Caller:
         """The call generator; its model is loaded at the first suggestion."""
         if self._caller is None:
-            from toolscout.server.caller import Caller
+            from toolscout.server.calling.caller import Caller
 
             self._caller = Caller(self.settings, chooser=self._chooser)
         return self._caller
@@ -344,7 +344,7 @@ class Engine:
             given = {"servers": servers, "read_only": read_only, "ready_only": ready_only}
             advice = ADVICE_FILTERED.format(filters=", ".join(name for name, value in given.items() if value))
         if self.settings.probe_offers:
-            from toolscout.server.probe import Withheld
+            from toolscout.server.upstreams.probe import Withheld
 
             advice = ADVICE_PROBED if isinstance(answer, Withheld) else advice
         if self._denied(answer):
@@ -403,7 +403,7 @@ class Engine:
             if policy is None:
                 answer = await look()
             else:
-                from toolscout.server.permitted import permitted
+                from toolscout.server.policy.permitted import permitted
 
                 answer = await permitted(look, policy)
         _tell(results=len(answer.hits), no_match=answer.no_match)
@@ -419,7 +419,7 @@ class Engine:
             NotFound: a tool id that is not in the index.
             ModelError: the configured model cannot be reached or answered nonsense.
         """
-        from toolscout.server.caller import Candidate
+        from toolscout.server.calling.caller import Candidate
 
         started = time.perf_counter()
         if not task.strip():
@@ -454,7 +454,7 @@ class Engine:
 
     async def invoke(self, tool_id: str, arguments: dict[str, Any] | str, **options: Any) -> CallResult:
         """`invoke_raw` with the result parsed, for callers in this process."""
-        from toolscout.server.pool import as_result
+        from toolscout.server.upstreams.pool import as_result
 
         return as_result(tool_id.partition("/")[0], tool_id, await self.invoke_raw(tool_id, arguments, **options))
 
@@ -649,7 +649,7 @@ class Engine:
         What differs is held at once, recorded before the call goes on where that is quick, and brought into the index
         afterwards. Raises StorageError if the catalogue cannot say what was approved.
         """
-        from toolscout.server.listing import tools_of
+        from toolscout.server.upstreams.listing import tools_of
 
         if not await self._holds.compare(name, partial(tools_of, name, listed)):
             return

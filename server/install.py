@@ -21,8 +21,8 @@ from toolscout.server.config import UpstreamConfig
 from toolscout.server.offer import KEY, Offer, accepted, approved_config, declined, make_offer
 
 if TYPE_CHECKING:
-    from toolscout.server.link import Relayed
     from toolscout.server.sandbox.policy import Default
+    from toolscout.server.upstreams.link import Relayed
 
 _PREFIX = "toolscout-install:"
 

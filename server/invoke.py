@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Unpack
 from toolscout.errors import InvalidArguments, NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import EnvVar, Install, JsonObject, Review, Server, ServerState, Tool
 from toolscout.server.asking import Asking, CannotAsk
-from toolscout.server.governor import Governor, Passage, PolicyRefusal
 from toolscout.server.install import Installer, answer_in, refused, without_answer
 from toolscout.server.launch import how_to_add, install_command
 from toolscout.server.offer import Offer, accepted
-from toolscout.server.pool import UpstreamPool, as_result, complete
-from toolscout.server.telemetry import current_call
-from toolscout.server.upstream_errors import Refused
+from toolscout.server.policy.governor import Governor, Passage, PolicyRefusal
+from toolscout.server.telling.telemetry import current_call
+from toolscout.server.upstreams.errors import Refused
+from toolscout.server.upstreams.pool import UpstreamPool, as_result, complete
 from toolscout.settings import Settings
 from toolscout.validation import bounded_schema, explain, schema_trouble, unwrap_envelope, validate
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
 
     from toolscout.server.client_identity import ClientIdentity
-    from toolscout.server.link import Relayed
+    from toolscout.server.upstreams.link import Relayed
 
 _LONGEST_TIMEOUT = 3600.0
 _INVALID_PARAMS = -32602

@@ -17,6 +17,6 @@ def run(http: str | None = None, workers: int = 1) -> None:
 
         run_stdio()
         return
-    from toolscout.server.http import run_http
+    from toolscout.server.web.http import run_http
 
     run_http(http, workers)

@@ -53,7 +53,7 @@ def _home() -> Path:
 
 def _load() -> Any:
     from toolscout.server import app, engine  # noqa: F401  (their import is what takes the time)
-    from toolscout.server.logs import configure_logging
+    from toolscout.server.telling.logs import configure_logging
     from toolscout.settings import load_settings
 
     settings = load_settings()

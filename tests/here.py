@@ -13,7 +13,7 @@ from mcp_types import ElicitResult
 
 from toolscout.server.app import App
 from toolscout.server.engine import Engine
-from toolscout.server.http import bounds, make_http_app
+from toolscout.server.web.http import bounds, make_http_app
 from toolscout.settings import Settings
 
 Handler = Callable[..., Awaitable[Any]]

@@ -11,10 +11,11 @@ import pytest
 
 from toolscout.cli import execute
 from toolscout.errors import ModelError, NotFound, StorageError
-from toolscout.server import adapters, doctor, models
+from toolscout.server import adapters, models
 from toolscout.server.adapters import packaged_adapters
 from toolscout.server.backends import make_backend
 from toolscout.server.backends.gguf import GgufBackend
+from toolscout.server.doctor import examine as doctor
 from toolscout.server.models import KNOWN, ModelStore
 from toolscout.settings import Settings
 

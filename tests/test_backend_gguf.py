@@ -18,8 +18,8 @@ from toolscout.errors import ModelError, NotFound
 from toolscout.server.backends import ContextOverflow, make_backend
 from toolscout.server.backends.gguf import GgufBackend
 from toolscout.server.backends.llama import free_cores
-from toolscout.server.choice import choice_probabilities
-from toolscout.server.constrain import arguments_grammar, choice_grammar
+from toolscout.server.calling.choice import choice_probabilities
+from toolscout.server.calling.constrain import arguments_grammar, choice_grammar
 from toolscout.server.models import InstalledModel
 from toolscout.settings import Settings
 

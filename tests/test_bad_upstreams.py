@@ -15,8 +15,8 @@ from mcp_types import CallToolResult, InputRequiredResult
 
 from toolscout.errors import UpstreamError
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.pool import UpstreamPool
-from toolscout.server.watchdog import marked_processes
+from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.server.upstreams.watchdog import marked_processes
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"

@@ -16,7 +16,7 @@ from toolscout.cli import app
 from toolscout.jsonl import read_records, write_records
 from toolscout.prompt import render
 from toolscout.records import Call, GoldCall, Tool
-from toolscout.server.constrain import arguments_grammar, choice_grammar
+from toolscout.server.calling.constrain import arguments_grammar, choice_grammar
 from toolscout.synth.answers import without_value, writable
 from toolscout.synth.call_rows import CallRow, CallRowOptions, build_call_rows
 from toolscout.synth.tool_pool import ToolPool

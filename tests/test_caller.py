@@ -15,10 +15,10 @@ from odd_schemas import ODD
 from toolscout.records import Call, GoldCall, Tool
 from toolscout.server.backends import ContextOverflow, Generation, Token
 from toolscout.server.backends.gguf import GgufBackend
-from toolscout.server.caller import ENABLE_MODEL, Caller, Candidate, without_model
-from toolscout.server.choice import choice_probabilities, mean_probability
-from toolscout.server.grounding import Grounds, idle, invented, is_placeholder
-from toolscout.server.skeleton import extract, skeleton
+from toolscout.server.calling.caller import ENABLE_MODEL, Caller, Candidate, without_model
+from toolscout.server.calling.choice import choice_probabilities, mean_probability
+from toolscout.server.calling.grounding import Grounds, idle, invented, is_placeholder
+from toolscout.server.calling.skeleton import extract, skeleton
 from toolscout.settings import Settings
 from toolscout.validation import validate
 
@@ -663,7 +663,7 @@ def smollm(smollm2: Path) -> Iterator[GgufBackend]:
     """The 135M model, cut short: an untuned model of that size rambles until it is stopped."""
     backend = GgufBackend(smollm2, name="smollm2-135m", threads=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolscout.server.caller._LOCAL_ANSWER_TOKENS", 64)
+        patch.setattr("toolscout.server.calling.caller._LOCAL_ANSWER_TOKENS", 64)
         yield backend
     asyncio.run(backend.close())
 

@@ -21,7 +21,7 @@ from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import EnvVar, Install, Server, Source, Tool, Transport
 from toolscout.server import launch
-from toolscout.server.caller import ENABLE_MODEL
+from toolscout.server.calling.caller import ENABLE_MODEL
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.starter import STARTERS, starter_config
 from toolscout.settings import Settings

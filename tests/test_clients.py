@@ -377,7 +377,7 @@ def test_keyring_keeps_the_values(tmp_path: Path, memory_keyring: dict[tuple[str
     assert memory_keyring["test", "REF_AUTHORIZATION"] == OPENAI_KEY
     assert memory_keyring["test", "POSTGRES_URL_SECRET"] == PASSWORD
     assert plan.to_set() == {}
-    from toolscout.server.secrets import Resolver
+    from toolscout.server.secrecy.secrets import Resolver
 
     resolved = loaded["ref"].resolved(Resolver({}, "test"))
     assert resolved.headers["Authorization"] == f"Bearer {OPENAI_KEY}"

@@ -13,8 +13,8 @@ import pytest
 from toolscout.errors import BadInput, NotFound
 from toolscout.records import Transport
 from toolscout.server.config import ServersFile, UpstreamConfig
-from toolscout.server.listing import install_of, server_from_config, tools_of
-from toolscout.server.secrets import Resolver
+from toolscout.server.secrecy.secrets import Resolver
+from toolscout.server.upstreams.listing import install_of, server_from_config, tools_of
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from odd_schemas import ODD
 
 from toolscout.prompt import dumps
 from toolscout.schema import simplify, simplify_arguments
-from toolscout.server.constrain import (
+from toolscout.server.calling.constrain import (
     arguments_grammar,
     call_schema,
     choice_grammar,
@@ -21,7 +21,7 @@ from toolscout.server.constrain import (
     parse_answer,
     value_grammar,
 )
-from toolscout.server.grounding import names_one_thing
+from toolscout.server.calling.grounding import names_one_thing
 
 WEATHER = {
     "type": "object",

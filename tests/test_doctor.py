@@ -18,7 +18,7 @@ from toolscout.records import Server, Tool
 from toolscout.server.clients.connect import apply_connect, plan_connect
 from toolscout.server.clients.known import Machine, get_client
 from toolscout.server.config import ServersFile, UpstreamConfig
-from toolscout.server.doctor import Check, examine
+from toolscout.server.doctor.examine import Check, examine
 from toolscout.server.starter import STARTERS, starter_config
 from toolscout.settings import Settings
 

@@ -15,10 +15,10 @@ from here import over_http
 from toolscout.cli import execute
 from toolscout.errors import BadInput, NotFound
 from toolscout.server.config import ServersFile, UpstreamConfig
-from toolscout.server.doctor_calls import examine_calls
-from toolscout.server.doctor_traffic import Traffic, from_logs, from_metrics
+from toolscout.server.doctor.calls import examine_calls
+from toolscout.server.doctor.traffic import Traffic, from_logs, from_metrics
 from toolscout.server.engine import Engine
-from toolscout.server.metrics import MOST_SERVERS, OTHERS, Metrics
+from toolscout.server.telling.metrics import MOST_SERVERS, OTHERS, Metrics
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"

@@ -17,7 +17,7 @@ from serving import environment, listening, serving
 
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
-from toolscout.server.pool import UpstreamPool
+from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
 
 ERA = str(Path(__file__).parent / "upstreams" / "era.py")

@@ -19,7 +19,7 @@ from toolscout.eval.report import calls_report
 from toolscout.eval.rows import read_calls, read_tools
 from toolscout.records import Call, GoldCall, Tool
 from toolscout.server.backends import ContextOverflow
-from toolscout.server.caller import Candidate, SuggestedCall, Suggestion
+from toolscout.server.calling.caller import Candidate, SuggestedCall, Suggestion
 from toolscout.server.models import InstalledModel
 from toolscout.settings import Settings
 
@@ -170,7 +170,7 @@ def test_a_work_file_of_other_weights_is_refused(tmp_path: Path, monkeypatch: py
         async def close(self) -> None:
             return None
 
-    monkeypatch.setattr("toolscout.server.caller.Caller", Product)
+    monkeypatch.setattr("toolscout.server.calling.caller.Caller", Product)
     model, work = tmp_path / "mine.gguf", tmp_path / "work.jsonl"
     settings = Settings(home=tmp_path, model=str(model))
     model.write_bytes(b"GGUF one")

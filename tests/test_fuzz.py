@@ -27,8 +27,8 @@ from toolscout.server.clients.importing import read_sources
 from toolscout.server.clients.known import Machine
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.gate import Gate
-from toolscout.server.listing import install_of
-from toolscout.server.pipe import PipeDispatcher
+from toolscout.server.upstreams.listing import install_of
+from toolscout.server.upstreams.pipe import PipeDispatcher
 from toolscout.validation import schema_trouble, validate
 
 

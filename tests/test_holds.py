@@ -16,11 +16,11 @@ from serving import listening
 from toolscout.errors import NotFound, StorageError
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import Call, Review, Server, ServerState, Tool
-from toolscout.server.audit import read_log
-from toolscout.server.comparison import Comparison
 from toolscout.server.config import ServersFile, UpstreamConfig
-from toolscout.server.doctor import examine
+from toolscout.server.doctor.examine import examine
 from toolscout.server.engine import Engine
+from toolscout.server.policy.audit import read_log
+from toolscout.server.upstreams.comparison import Comparison
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -394,7 +394,7 @@ async def test_a_remote_server_is_compared_again_after_a_while(
             for _ in range(2):
                 assert not (await engine.invoke_raw("web/echo", {"text": "heron"}))["isError"]
             assert compared == ["web"]
-            monkeypatch.setattr("toolscout.server.comparison.REMOTE_SECONDS", 0.5)
+            monkeypatch.setattr("toolscout.server.upstreams.comparison.REMOTE_SECONDS", 0.5)
             await asyncio.sleep(0.6)
             assert not (await engine.invoke_raw("web/echo", {"text": "heron"}))["isError"]
     assert compared == ["web", "web"]

@@ -14,8 +14,8 @@ from here import over_http
 from toolscout.errors import BadInput, NotAllowed
 from toolscout.records import Server, Tool
 from toolscout.server.engine import Engine
-from toolscout.server.http import make_http_app, parse_address, run_http
-from toolscout.server.http_auth import is_loopback
+from toolscout.server.web.auth import is_loopback
+from toolscout.server.web.http import make_http_app, parse_address, run_http
 from toolscout.settings import Settings
 
 ENVELOPE = {

@@ -20,9 +20,9 @@ from joserfc import jwk, jwt
 
 from toolscout.errors import BadInput, NotAllowed
 from toolscout.server.engine import Engine
-from toolscout.server.http import make_http_app
-from toolscout.server.http_auth import check_access
-from toolscout.server.jwt_tokens import LEEWAY_SECONDS
+from toolscout.server.web.auth import check_access
+from toolscout.server.web.http import make_http_app
+from toolscout.server.web.jwt_tokens import LEEWAY_SECONDS
 from toolscout.settings import Settings, load_settings
 
 ISSUER = "https://login.example.com"

@@ -17,8 +17,8 @@ import pytest
 from here import over_http
 
 from toolscout.server.engine import Engine
-from toolscout.server.http import make_http_app
-from toolscout.server.http_limits import PatientProtocol
+from toolscout.server.web.http import make_http_app
+from toolscout.server.web.limits import PatientProtocol
 from toolscout.settings import Settings
 
 HEAD = (

@@ -38,8 +38,8 @@ from toolscout.server.engine import Engine
 from toolscout.server.install import KEY
 from toolscout.server.launch import uv_binary
 from toolscout.server.offer import make_offer
-from toolscout.server.pool import UpstreamPool
 from toolscout.server.seal import HomeSeal
+from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
 
 TINY = Path(__file__).parent / "upstreams" / "tiny.py"

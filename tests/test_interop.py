@@ -18,8 +18,8 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CallToolResult, InputRequire
 from toolscout.errors import UpstreamError
 from toolscout.records import Transport
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.pool import UpstreamPool
-from toolscout.server.watchdog import marked_processes
+from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.server.upstreams.watchdog import marked_processes
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -204,7 +204,7 @@ async def test_oauth_is_fastmcps_and_its_tokens_outlive_us(settings: Settings) -
     from fastmcp.client.auth import OAuth
     from mcp.shared.auth import OAuthToken
 
-    from toolscout.server.remote import _auth
+    from toolscout.server.upstreams.remote import _auth
 
     config = UpstreamConfig.remote("x", "https://host.example/mcp?a=b", auth="oauth")
     first, second = _auth(config, settings.home), _auth(config, settings.home)

@@ -17,8 +17,8 @@ from toolscout.records import EnvVar, Install, Review, Server, ServerState, Tool
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.invoke import Invoker
 from toolscout.server.launch import install_command
-from toolscout.server.pool import UpstreamPool, complete
-from toolscout.server.watchdog import marked_processes
+from toolscout.server.upstreams.pool import UpstreamPool, complete
+from toolscout.server.upstreams.watchdog import marked_processes
 from toolscout.settings import Settings
 
 TINY = Path(__file__).parent / "upstreams" / "tiny.py"

@@ -14,7 +14,7 @@ import pytest
 from serving import environment
 
 from toolscout.server.config import ServersFile, UpstreamConfig
-from toolscout.server.logs import JsonLines, Plain
+from toolscout.server.telling.logs import JsonLines, Plain
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -169,7 +169,7 @@ def test_of_an_exception_the_type_and_the_frames_are_told_and_not_its_text(forma
 def test_without_any_setting_a_fault_is_told_without_its_text() -> None:
     script = f"""
 import logging
-from toolscout.server.logs import configure_logging
+from toolscout.server.telling.logs import configure_logging
 from toolscout.settings import Settings
 configure_logging(Settings())
 try:

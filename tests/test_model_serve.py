@@ -33,12 +33,19 @@ from toolscout.server.backends.tuning import (
     setting_tuning,
     tuning_of_name,
 )
-from toolscout.server.caller import Caller, Candidate
-from toolscout.server.constrain import choice_schema
-from toolscout.server.serving import make_plan, max_rank, read_adapter, read_base
-from toolscout.server.serving_env import PINNED, create, look_at, python_of, torch_package, what_is_installed
-from toolscout.server.serving_run import ModelServer, free_port
-from toolscout.server.watchdog import group_members
+from toolscout.server.calling.caller import Caller, Candidate
+from toolscout.server.calling.constrain import choice_schema
+from toolscout.server.model_serving.environment import (
+    PINNED,
+    create,
+    look_at,
+    python_of,
+    torch_package,
+    what_is_installed,
+)
+from toolscout.server.model_serving.plan import make_plan, max_rank, read_adapter, read_base
+from toolscout.server.model_serving.run import ModelServer, free_port
+from toolscout.server.upstreams.watchdog import group_members
 from toolscout.settings import Settings
 
 COMPACT = Tuning(style="compact", budget=4000)
@@ -247,13 +254,13 @@ def test_on_cpus_nothing_is_compiled_at_a_request_and_a_slow_step_is_not_the_end
 ) -> None:
     base = str(checkpoint(tmp_path / "base"))
     adapted, alone = make_plan(base, [str(adapter(tmp_path / "a"))]), make_plan(base)
-    monkeypatch.setattr("toolscout.server.serving.shutil.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("toolscout.server.model_serving.plan.shutil.which", lambda name: f"/bin/{name}")
     env = adapted.environment({}, cpu=True)
     assert env["TORCH_COMPILE_DISABLE"] == "1" and int(env["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"]) > 300
     assert "TORCH_COMPILE_DISABLE" not in alone.environment({}, cpu=True), "the model itself is worth compiling"
     assert "TORCH_COMPILE_DISABLE" not in adapted.environment({}, cpu=False)
     assert adapted.environment({"TORCH_COMPILE_DISABLE": "0"}, cpu=True)["TORCH_COMPILE_DISABLE"] == "0"
-    monkeypatch.setattr("toolscout.server.serving.shutil.which", lambda name: None)
+    monkeypatch.setattr("toolscout.server.model_serving.plan.shutil.which", lambda name: None)
     assert alone.environment({}, cpu=True)["TORCH_COMPILE_DISABLE"] == "1", "there is no compiler"
 
 
@@ -435,8 +442,8 @@ def stand_in(mode: str) -> ModelServer:
 
 @pytest.mark.parametrize("mode", ["serves", "stubborn"])
 def test_it_is_waited_for_and_ended_with_all_it_started(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolscout.server.serving_run._TERM_GRACE", 1.0)
-    monkeypatch.setattr("toolscout.server.serving_run._KILL_GRACE", 1.0)
+    monkeypatch.setattr("toolscout.server.model_serving.run._TERM_GRACE", 1.0)
+    monkeypatch.setattr("toolscout.server.model_serving.run._KILL_GRACE", 1.0)
     server = stand_in(mode)
     server.start()
     try:

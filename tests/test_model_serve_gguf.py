@@ -17,8 +17,8 @@ from toolscout.cli import app
 from toolscout.errors import NotAllowed, NotFound
 from toolscout.server.backends.openai import OpenAIBackend
 from toolscout.server.backends.tuning import tuning_of_name
+from toolscout.server.model_serving.gguf import gguf_plan
 from toolscout.server.models import KNOWN
-from toolscout.server.serving_gguf import gguf_plan
 from toolscout.settings import Settings
 
 

@@ -16,12 +16,11 @@ import pytest
 from toolscout.cli import execute
 from toolscout.errors import NotAllowed
 from toolscout.records import Tool
-from toolscout.server.approval import question_params
-from toolscout.server.audit import AuditLog, read_log
 from toolscout.server.client_identity import ClientIdentity
-from toolscout.server.doctor import _policy
-from toolscout.server.governor import Governor, PolicyRefusal
-from toolscout.server.policy import (
+from toolscout.server.doctor.examine import _policy
+from toolscout.server.policy.approval import question_params
+from toolscout.server.policy.audit import AuditLog, read_log
+from toolscout.server.policy.file import (
     Action,
     AuditOptions,
     Effect,
@@ -31,8 +30,9 @@ from toolscout.server.policy import (
     effect_of,
     read_policy,
 )
-from toolscout.server.ratelimit import Limiter
-from toolscout.server.trim import within
+from toolscout.server.policy.governor import Governor, PolicyRefusal
+from toolscout.server.policy.ratelimit import Limiter
+from toolscout.server.policy.trim import within
 from toolscout.settings import Settings
 
 
@@ -205,7 +205,7 @@ def test_a_fault_while_reading_lets_no_call_through(home: Path, monkeypatch: pyt
 
     (home / "policy.toml").write_text("")
     governor = Governor(Settings(home=home))
-    monkeypatch.setattr("toolscout.server.policy.read_policy", fault)
+    monkeypatch.setattr("toolscout.server.policy.file.read_policy", fault)
     for _ in range(2):
         with pytest.raises(PolicyRefusal) as caught:
             governor.current()
@@ -440,8 +440,8 @@ def test_half_a_line_is_taken_back(home: Path) -> None:
     script = f"""
 import resource, signal
 from pathlib import Path
-from toolscout.server.audit import AuditLog, read_log
-from toolscout.server.policy import AuditOptions
+from toolscout.server.policy.audit import AuditLog, read_log
+from toolscout.server.policy.file import AuditOptions
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = AuditLog(Path({str(home)!r}), AuditOptions())
 log.write({{"n": 1}})

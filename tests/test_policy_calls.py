@@ -26,13 +26,13 @@ from serving import environment
 
 from toolscout.cli import execute
 from toolscout.records import Review
-from toolscout.server import trim
 from toolscout.server.app import App
-from toolscout.server.approval import KEY
-from toolscout.server.audit import read_log
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
-from toolscout.server.trim import within
+from toolscout.server.policy import trim
+from toolscout.server.policy.approval import KEY
+from toolscout.server.policy.audit import read_log
+from toolscout.server.policy.trim import within
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"

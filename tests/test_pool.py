@@ -20,10 +20,10 @@ from mcp_types import CallToolResult, InputRequiredResult
 from toolscout.errors import NotFound, UpstreamError
 from toolscout.records import Transport
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.pool import UpstreamPool
-from toolscout.server.secrets import MissingSecret
-from toolscout.server.upstream_errors import Refused
-from toolscout.server.watchdog import marked_processes
+from toolscout.server.secrecy.secrets import MissingSecret
+from toolscout.server.upstreams.errors import Refused
+from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.server.upstreams.watchdog import marked_processes
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -382,7 +382,7 @@ async def test_upstreams_do_not_see_our_environment(make_pool: MakePool, monkeyp
 
 @pytest.mark.parametrize("start", ["strict", "silent-probe"])
 async def test_servers_of_the_older_era_that_dislike_the_probe(make_pool: MakePool, start: str) -> None:
-    import toolscout.server.link as link
+    import toolscout.server.upstreams.link as link
 
     pool = make_pool(tiny("t", "--start", start))
     with pytest.MonkeyPatch.context() as patch:
@@ -433,7 +433,7 @@ async def test_killing_toolscout_leaves_no_process(tmp_path: Path) -> None:
 import asyncio, sys
 from pathlib import Path
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.pool import UpstreamPool
+from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
 config = UpstreamConfig.stdio("t", sys.executable, ["-I", "-S", {str(UPSTREAMS / "tiny.py")!r}])
 async def main():

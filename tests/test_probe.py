@@ -16,7 +16,7 @@ from toolscout.index.search import Answer, Hit
 from toolscout.records import JsonObject, Tool
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
-from toolscout.server.probe import FILE, Prober, Withheld, probe_arguments, probe_counts, read_probes
+from toolscout.server.upstreams.probe import FILE, Prober, Withheld, probe_arguments, probe_counts, read_probes
 from toolscout.settings import Settings
 from toolscout.validation import validate
 

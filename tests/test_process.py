@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from toolscout.server.hiding import HIDDEN, Hider
-from toolscout.server.process import Tail
-from toolscout.server.watchdog import MARKER, Watchdog
+from toolscout.server.secrecy.hiding import HIDDEN, Hider
+from toolscout.server.upstreams.process import Tail
+from toolscout.server.upstreams.watchdog import MARKER, Watchdog
 
 
 def test_a_secret_at_the_cut_is_hidden_whole() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from toolscout.errors import NotFound, StorageError, ToolscoutError
 from toolscout.index.catalogue import Catalogue
-from toolscout.server import relisting
 from toolscout.server.engine import Engine
-from toolscout.server.relisting import Relisting
+from toolscout.server.upstreams import relisting
+from toolscout.server.upstreams.relisting import Relisting
 from toolscout.settings import Settings
 
 TINY = Path(__file__).parent / "upstreams" / "tiny.py"

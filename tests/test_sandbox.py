@@ -24,10 +24,10 @@ from test_pool import alive, eventually
 from toolscout import bubblewrap
 from toolscout.errors import NotAllowed, UpstreamError
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.pool import UpstreamPool
 from toolscout.server.sandbox import box
 from toolscout.server.sandbox.proxy import proxy
-from toolscout.server.watchdog import marked_processes
+from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.server.upstreams.watchdog import marked_processes
 from toolscout.settings import Settings
 
 PROBER = Path(__file__).parent / "upstreams" / "prober.py"
@@ -310,7 +310,7 @@ async def test_a_killed_toolscout_leaves_nothing(home: Path, tmp_path: Path) -> 
         f"""
 import asyncio
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.pool import UpstreamPool
+from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
 async def main():
     config = UpstreamConfig.parse("prober", {entry!r})

@@ -20,7 +20,7 @@ from toolscout.errors import BadInput, NotAllowed, UpstreamError
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.sandbox.enter import sandboxed
 from toolscout.server.sandbox.package import Package, forget, read_package
-from toolscout.server.watchdog import marked_processes
+from toolscout.server.upstreams.watchdog import marked_processes
 from toolscout.settings import Settings
 
 needs_sandbox = pytest.mark.skipif(TROUBLE is not None, reason=f"no sandbox here: {TROUBLE}")

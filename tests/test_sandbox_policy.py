@@ -8,7 +8,7 @@ import pytest
 
 from toolscout.errors import BadInput
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.doctor import examine
+from toolscout.server.doctor.examine import examine
 from toolscout.server.sandbox import box
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.sandbox.proxy import Refused, _asked, allows

@@ -10,9 +10,9 @@ import types
 
 import pytest
 
-from toolscout.server.hiding import HIDDEN, Hider
-from toolscout.server.secrets import MissingSecret, Resolver, read_keyring, references
-from toolscout.server.suspect import hide_suspect
+from toolscout.server.secrecy.hiding import HIDDEN, Hider
+from toolscout.server.secrecy.secrets import MissingSecret, Resolver, read_keyring, references
+from toolscout.server.secrecy.suspect import hide_suspect
 
 ENVIRON = {"TOKEN": "tok-1234", "EMPTY": "", "REGION": "eu"}
 

@@ -18,7 +18,7 @@ import httpx
 from fuzzing.engine import HELLO, Conversation, LineReader
 from otlp_collector import collecting
 
-from toolscout.server.serving_run import free_port
+from toolscout.server.model_serving.run import free_port
 
 LEAKY = Path(__file__).parent / "upstreams" / "leaky.py"
 PLANTED = {

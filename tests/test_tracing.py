@@ -16,8 +16,8 @@ from serving import environment, listening
 
 from toolscout.errors import BadInput
 from toolscout.server.config import ServersFile, UpstreamConfig
-from toolscout.server.tracecontext import valid_carrier
-from toolscout.server.tracing_switch import make_tracing, wanted
+from toolscout.server.telling.tracecontext import valid_carrier
+from toolscout.server.telling.tracing_switch import make_tracing, wanted
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -149,8 +149,8 @@ def test_a_protocol_that_is_not_served_is_said(monkeypatch: pytest.MonkeyPatch, 
 
 def test_nothing_of_the_sdk_is_imported_while_traces_are_off() -> None:
     code = (
-        "import sys, asyncio, toolscout.server.app, toolscout.server.http, toolscout.server.engine\n"
-        "from toolscout.server.tracing_switch import make_tracing\n"
+        "import sys, asyncio, toolscout.server.app, toolscout.server.web.http, toolscout.server.engine\n"
+        "from toolscout.server.telling.tracing_switch import make_tracing\n"
         "from toolscout.settings import Settings\n"
         "assert make_tracing(Settings()) is None\n"
         "print([m for m in sys.modules if m.startswith('opentelemetry.sdk') or m == 'prometheus_client'])"

@@ -29,11 +29,11 @@ from serving import environment, listening
 from toolscout.errors import BadInput
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
-from toolscout.server.metrics import forget_dead_workers
-from toolscout.server.metrics_shared import SHARED_FOLDER
+from toolscout.server.policy.spent import Spent
 from toolscout.server.serve import run
-from toolscout.server.spent import Spent
-from toolscout.server.workers import run_workers, searches_at_once
+from toolscout.server.telling.metrics import forget_dead_workers
+from toolscout.server.telling.metrics_shared import SHARED_FOLDER
+from toolscout.server.web.workers import run_workers, searches_at_once
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"

@@ -21,7 +21,7 @@ from typing import Any
 _HEAVY = ("sqlmodel", "alembic.command", "alembic.config", "faiss", "onnxruntime", "tokenizers", "toolscout.cli",
           "toolscout.commands.catalog", "toolscout.commands.reviewing", "toolscout.commands.crawl",
           "toolscout.crawler.crawl", "toolscout.server.engine", "toolscout.index.build", "toolscout.index.search",
-          "toolscout.index.transfer", "toolscout.index.guard", "toolscout.server.pool")  # fmt: skip
+          "toolscout.index.transfer", "toolscout.index.guard", "toolscout.server.upstreams.pool")  # fmt: skip
 _POSIX = frozenset(
     (
         "write",

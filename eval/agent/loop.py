@@ -281,7 +281,7 @@ def _direct(config: UpstreamConfig, log: Path) -> Any:
     from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 
     from toolscout.records import Transport
-    from toolscout.server.secrets import Resolver
+    from toolscout.server.secrecy.secrets import Resolver
 
     whole = config.resolved(Resolver())
     transport: Any

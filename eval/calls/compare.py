@@ -17,7 +17,7 @@ from toolscout.settings import Settings
 
 if TYPE_CHECKING:
     from toolscout.eval.calls.exemplars import Exemplars
-    from toolscout.server.caller import Decoding
+    from toolscout.server.calling.caller import Decoding
 
 Aspect = Literal["candidates", "decoding", "exemplars"]
 ASPECTS: tuple[str, ...] = get_args(Aspect)
@@ -72,7 +72,7 @@ def compare_calls(
     """
     from toolscout.eval.calls.memory import Remembering
     from toolscout.server.backends import Backend, make_backend
-    from toolscout.server.caller import Caller
+    from toolscout.server.calling.caller import Caller
 
     settings = settings or Settings()
     made = make_backend(settings)

@@ -27,7 +27,7 @@ from toolscout.validation import asking_less, refuse_document
 
 if TYPE_CHECKING:
     from toolscout.eval.calls.exemplars import Exemplars
-    from toolscout.server.caller import Candidate, Decoding, Suggestion
+    from toolscout.server.calling.caller import Candidate, Decoding, Suggestion
 
 PLAN_STEPS = 10
 """``steps`` for a request with several gold calls: that there are several is told, how many is not."""
@@ -37,7 +37,7 @@ _REFERENCE = re.compile(r"\$\d+(\.|\[|$)")
 
 
 class Suggests(Protocol):
-    """What is measured: ``toolscout.server.caller.Caller``, or anything with its ``suggest``."""
+    """What is measured: ``toolscout.server.calling.caller.Caller``, or anything with its ``suggest``."""
 
     async def suggest(self, task: str, candidates: Sequence[Candidate], *, steps: int = 1) -> Suggestion:
         """Calls for the task."""
@@ -149,7 +149,7 @@ def measure_calls(
     then right. ``clock`` measures the seconds. Raises BadInput for files that do not fit together or a ``work`` file of
     another run, ModelError when the model fails.
     """
-    from toolscout.server.caller import Caller
+    from toolscout.server.calling.caller import Caller
 
     settings = settings or Settings()
     pool = Pool(read_tools(tools))
@@ -241,7 +241,7 @@ async def _run(
     owned = None
     if caller is None:
         from toolscout.server.backends import make_backend
-        from toolscout.server.caller import Caller
+        from toolscout.server.calling.caller import Caller
 
         caller = owned = Caller(settings, backend=make_backend(settings, streams=True), decoding=decoding)
     sink = open_work(work, header) if work is not None else None
@@ -273,7 +273,7 @@ async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool], asking: A
     Raises ModelError for any other failure of the model.
     """
     from toolscout.server.backends import ContextOverflow
-    from toolscout.server.caller import Candidate
+    from toolscout.server.calling.caller import Candidate
 
     outcome = Outcome(row.id, split_of(row), len(row.gold))
     clock = asking.clock if asking else time.perf_counter

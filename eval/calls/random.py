@@ -20,7 +20,7 @@ from toolscout.eval.metrics import spread
 from toolscout.eval.rows import Say, draw, silent
 from toolscout.eval.work_file import Work, work_file
 from toolscout.records import Call, JsonObject, Tool
-from toolscout.server import constrain
+from toolscout.server.calling import constrain
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ async def _ask_all(
     kept: Work,
     say: Say,
 ) -> list[JsonObject]:
-    from toolscout.server.caller import Caller
+    from toolscout.server.calling.caller import Caller
 
     owned = None
     if caller is None:
@@ -126,7 +126,7 @@ async def _ask_all(
 
 
 async def _ask(caller: Suggests, tool: Tool, query: str) -> JsonObject:
-    from toolscout.server.caller import Candidate
+    from toolscout.server.calling.caller import Candidate
 
     row: JsonObject = {"tool_id": tool.tool_id, "query": query, "state": "crashed", "arguments": None}
     start = time.perf_counter()

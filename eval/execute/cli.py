@@ -161,7 +161,7 @@ def execute(
     else:
         work.mkdir(parents=True, exist_ok=True)
         run = asyncio.run(main(work))
-    from toolscout.server.probe import FILE, probe_counts
+    from toolscout.server.upstreams.probe import FILE, probe_counts
 
     run.result["probes"] = probe_counts(home / FILE) if home is not None else None
     for warning in run.warnings[len(left) :]:

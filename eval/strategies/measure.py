@@ -213,7 +213,7 @@ async def ask(backend: Backend, row: Call, given: Sequence[Tool]) -> JsonObject:
 def chosen_tool(text: str, given: Sequence[Tool]) -> str | None:
     """The tool that an answer names, by the label it had in the prompt; None for none of them. Models also write the
     call in the form they were trained on: ``tool`` or ``function`` for ``name``, or around it."""
-    from toolscout.server.constrain import parse_answer
+    from toolscout.server.calling.constrain import parse_answer
 
     named = parse_answer(text)
     for key in ("function", "tool_call", "tool"):

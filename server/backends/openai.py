@@ -28,7 +28,7 @@ from toolscout.records import JsonObject
 from toolscout.server.backends.base import ContextOverflow, Generation, Messages, Token
 from toolscout.server.backends.streamed import ASKED, FIRST, collected
 from toolscout.server.backends.tuning import Tuning, bare_name, tuning_of_name
-from toolscout.server.constrain import parse_answer
+from toolscout.server.calling.constrain import parse_answer
 
 if TYPE_CHECKING:
     import httpx

@@ -21,7 +21,7 @@ from pathlib import Path
 from toolscout.bubblewrap import HOME, PATH, WORKDIR, accounts, disables_userns, limited, scratch, system_view, tool
 from toolscout.errors import NotAllowed
 from toolscout.server.sandbox.policy import Policy
-from toolscout.server.watchdog import MARKER
+from toolscout.server.upstreams.watchdog import MARKER
 
 SOCKET = "/run/toolscout/proxy"
 BRIDGE = "/run/toolscout/bridge.py"

@@ -13,7 +13,6 @@ from pathlib import Path
 from toolscout.bubblewrap import PATH, WORKDIR
 from toolscout.errors import NotAllowed
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.process import CommandNotFound, find_program, safe_environment
 from toolscout.server.sandbox import bridge
 from toolscout.server.sandbox.box import BRIDGE, SOCKET, Box, require
 from toolscout.server.sandbox.environment import base_environment, certificates
@@ -21,6 +20,7 @@ from toolscout.server.sandbox.package import Installed, Package, provide, read_p
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.sandbox.proxy import proxy
 from toolscout.server.sandbox.view import own_code, python_runtime, runtime
+from toolscout.server.upstreams.process import CommandNotFound, find_program, safe_environment
 
 _PORT = 3128
 

@@ -22,11 +22,11 @@ from filelock import AsyncFileLock
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError, UpstreamError
 from toolscout.files import write_json
-from toolscout.server.process import CommandNotFound, Tail, UpstreamProcess, find_program, safe_environment
 from toolscout.server.sandbox.box import Box, own_user
 from toolscout.server.sandbox.environment import base_environment, certificates
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.sandbox.view import python_runtime, runtime
+from toolscout.server.upstreams.process import CommandNotFound, Tail, UpstreamProcess, find_program, safe_environment
 
 if TYPE_CHECKING:
     from toolscout.server.config import UpstreamConfig

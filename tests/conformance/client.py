@@ -16,8 +16,8 @@ from typing import Any
 
 from toolscout.records import JsonObject
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.pool import UpstreamPool
-from toolscout.server.upstream_errors import Refused
+from toolscout.server.upstreams.errors import Refused
+from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
 
 SAMPLES: dict[str, Any] = {"string": "text", "number": 5, "integer": 3, "boolean": True, "array": [], "object": {}}

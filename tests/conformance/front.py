@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
-from toolscout.server.http import make_http_app
+from toolscout.server.web.http import make_http_app
 from toolscout.settings import Settings, load_settings
 
 UPSTREAM = Path(__file__).with_name("upstream.py")

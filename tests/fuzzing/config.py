@@ -27,9 +27,9 @@ from toolscout.server.clients.connect import apply_connect, apply_undo, plan_con
 from toolscout.server.clients.importing import apply_import, plan_import, read_sources
 from toolscout.server.clients.known import CLIENTS, Machine, get_client
 from toolscout.server.config import ServersFile
-from toolscout.server.listing import server_from_config
-from toolscout.server.policy import read_policy
-from toolscout.server.secrets import Resolver
+from toolscout.server.policy.file import read_policy
+from toolscout.server.secrecy.secrets import Resolver
+from toolscout.server.upstreams.listing import server_from_config
 from toolscout.settings import Settings, load_settings
 
 _VALUE = st.one_of(st.sampled_from(["${A}", "${A:-b}", "keyring:x", "${env:A}", "${", "${input:k}", "sk-" + "a1B2" * 8,

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from fuzzing.values import as_json, json_objects, json_values, mangled, nested_text, numbers, scalars, texts
 from toolscout.server.gate import Gate
-from toolscout.server.pipe import PipeDispatcher
+from toolscout.server.upstreams.pipe import PipeDispatcher
 
 METHODS = [
     "initialize", "tools/list", "tools/call", "ping", "server/discover", "notifications/initialized", "resources/list",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fuzzing.engine import home
 from fuzzing.frames import METHODS, VERSIONS, lines
 from toolscout.server.engine import Engine
-from toolscout.server.http import make_http_app
+from toolscout.server.web.http import make_http_app
 
 _BYTES = st.one_of(st.sampled_from([b"", b"Bearer t", b"Bearer ", b"Bearer \xff", b"Basic eA==", b"a" * 5000, b"\xff\xfe"]),
                    st.binary(max_size=12))  # fmt: skip

@@ -28,8 +28,8 @@ def audit(
 
     Exits with 3 if no log is kept, 7 if the policy file cannot be used.
     """
-    from toolscout.server.audit import log_file, read_log
-    from toolscout.server.policy import read_policy
+    from toolscout.server.policy.audit import log_file, read_log
+    from toolscout.server.policy.file import read_policy
 
     settings = load_settings()
     known = settings.policy is not None or os.path.lexists(settings.policy_file)

@@ -13,7 +13,7 @@ from toolscout.commands.output import AsJson, emit, printable, progress, say
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
-    from toolscout.server.doctor import Check
+    from toolscout.server.doctor.examine import Check
 
 
 def serve(
@@ -53,7 +53,7 @@ def doctor(
     if logs is not None or metrics is not None:
         checks = _past_calls(logs, metrics)
     else:
-        from toolscout.server.doctor import examine
+        from toolscout.server.doctor.examine import examine
 
         with progress("Checking") as tick:
             checks = asyncio.run(examine(load_settings(), upstreams=upstreams, progress=tick))
@@ -74,8 +74,8 @@ def doctor(
 
 
 def _past_calls(logs: Path | None, metrics: str | None) -> list[Check]:
-    from toolscout.server.doctor_calls import examine_calls
-    from toolscout.server.doctor_traffic import from_logs, from_metrics
+    from toolscout.server.doctor.calls import examine_calls
+    from toolscout.server.doctor.traffic import from_logs, from_metrics
 
     checks = examine_calls(from_logs(logs)) if logs is not None else []
     if metrics is not None:

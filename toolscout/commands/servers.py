@@ -289,8 +289,8 @@ def _fresh(settings: Settings) -> bool:
 
 def _row(config: UpstreamConfig, counts: Mapping[str, int], default: Default) -> dict[str, Any]:
     from toolscout.server.launch import shown
-    from toolscout.server.listing import public_url, without_secrets
-    from toolscout.server.process import find_program
+    from toolscout.server.upstreams.listing import public_url, without_secrets
+    from toolscout.server.upstreams.process import find_program
 
     missing = [n for n in config.references() if not n.startswith("keyring:") and n not in os.environ]
     approved, review = counts.get("approved", 0), counts.get("pending", 0) + counts.get("changed", 0)

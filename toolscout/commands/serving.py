@@ -21,8 +21,8 @@ from toolscout.records import JsonObject
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
-    from toolscout.server.serving_env import VllmEnvironment
-    from toolscout.server.serving_gguf import GgufPlan
+    from toolscout.server.model_serving.environment import VllmEnvironment
+    from toolscout.server.model_serving.gguf import GgufPlan
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class ServeOptions:
 
 def serve_model(options: ServeOptions, settings: Settings) -> None:
     """Serve until a signal comes. All that can be wrong with the input is said before anything is installed."""
-    from toolscout.server.serving import make_plan
-    from toolscout.server.serving_gguf import gguf_plan
-    from toolscout.server.serving_run import ModelServer, free_port
+    from toolscout.server.model_serving.gguf import gguf_plan
+    from toolscout.server.model_serving.plan import make_plan
+    from toolscout.server.model_serving.run import ModelServer, free_port
 
     small = gguf_plan(
         options.base,
@@ -134,7 +134,7 @@ def _serve_gguf(plan: GgufPlan, options: ServeOptions) -> None:
 
 def environment(options: ServeOptions, settings: Settings) -> VllmEnvironment:
     """The environment that was named, or the default one, made after asking. Raises NotFound, BadInput."""
-    from toolscout.server import serving_env
+    from toolscout.server.model_serving import environment as serving_env
 
     if options.build not in ("", "cpu", "cuda"):
         raise BadInput(f"There is no build {options.build!r} of vLLM.", "It is cpu or cuda.")

@@ -146,7 +146,7 @@ def _store(folder: Path, cache: Path | None) -> AnswerStore:
 def ungrounded(tool: Tool, text: str, arguments: JsonObject) -> list[str]:
     """Names of the arguments whose values the text does not give, by the rules that `suggest_call` keeps to."""
     from toolscout.schema import simplify_arguments
-    from toolscout.server.grounding import Grounds, echoes, idle, invented
+    from toolscout.server.calling.grounding import Grounds, echoes, idle, invented
 
     schema = simplify_arguments(tool.input_schema)
     grounds = Grounds(text)

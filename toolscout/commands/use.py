@@ -178,7 +178,7 @@ def invoke(
 
 def _asked(result: Any) -> dict[str, Any] | None:
     """The answer to the policy's question, which is asked here; None if the result is none."""
-    from toolscout.server.approval import KEY, a_yes
+    from toolscout.server.policy.approval import KEY, a_yes
 
     question = (getattr(result, "input_requests", None) or {}).get(KEY)
     if question is None:

@@ -1,0 +1,1 @@
+"""From a task and candidate tools to a call that validates."""

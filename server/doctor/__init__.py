@@ -1,0 +1,1 @@
+"""What works here, what does not, and what to do about it."""

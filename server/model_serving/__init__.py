@@ -1,0 +1,1 @@
+"""A model behind an address: vLLM or llama.cpp, started and watched."""

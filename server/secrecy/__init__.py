@@ -1,0 +1,1 @@
+"""Secrets: resolved late, and blanked out of whatever is told."""

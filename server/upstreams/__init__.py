@@ -1,0 +1,1 @@
+"""What Toolscout calls: each upstream's life, its connection, its listing."""

@@ -1,0 +1,275 @@
+"""The upstream pool: all configured upstreams behind one ``call``, with a bounded number of live processes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Unpack
+
+from toolscout.errors import NotFound, UpstreamError
+from toolscout.records import JsonObject, Server, Tool
+from toolscout.server.config import UpstreamConfig
+from toolscout.server.telling.telemetry import Telemetry
+from toolscout.server.upstreams.upstream import Admit, Upstream, UpstreamStatus
+from toolscout.server.upstreams.watchdog import Watchdog
+from toolscout.settings import Settings
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, InputRequiredResult
+
+    from toolscout.server.upstreams.link import Relayed
+    from toolscout.server.upstreams.process import UpstreamProcess
+
+_SWEEP_SHARE = 0.25
+"""The idle sweep runs this often per idle time."""
+
+
+class UpstreamPool:
+    """Upstreams by name: started on first use, shared by all callers, stopped when idle or when room is needed.
+
+    ``load`` gives the present configuration; it is asked at each start of an upstream, so changes count from the
+    next start on (:meth:`stop` makes that now). Only processes count against ``settings.max_upstreams``; HTTP
+    connections do not. ``on_tools_changed(server_id)`` is called when an upstream says that its tools have changed;
+    ``compare(server_id, tools)`` gets what it lists, in wire form, before the first call over each connection, again
+    after each such change, and of a remote one after a while; what it raises the call raises.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Callable[[], Mapping[str, UpstreamConfig]],
+        *,
+        on_tools_changed: Callable[[str], None] | None = None,
+        compare: Callable[[str, list[JsonObject]], Awaitable[None]] | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._compare = compare
+        self.marker = uuid.uuid4().hex
+        self._settings = settings
+        self._load = load
+        self._on_tools_changed = on_tools_changed or (lambda server_id: None)
+        self._telemetry = telemetry or Telemetry()
+        self._upstreams: dict[str, Upstream] = {}
+        self._holders: set[Upstream] = set()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._numbers = count(1)
+        self._watchdog: Watchdog | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def call(
+        self,
+        server_id: str,
+        tool_name: str,
+        arguments: JsonObject,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109
+        **relayed: Unpack[Relayed],
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Raises UpstreamError, NotFound (no such upstream) or NotAllowed (a secret is missing).
+
+        A call is repeated by itself only when nothing of it had reached the upstream. Cancelling the caller's task
+        cancels the call at the upstream.
+        """
+        raw = await self.call_raw(server_id, tool_name, arguments, timeout=timeout, **relayed)
+        return as_result(server_id, tool_name, raw)
+
+    async def call_raw(
+        self,
+        server_id: str,
+        tool_name: str,
+        arguments: JsonObject,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109
+        admit: Admit | None = None,
+        **relayed: Unpack[Relayed],
+    ) -> JsonObject:
+        """As :meth:`call`, but the result as it came over the wire: nothing is parsed twice.
+
+        ``admit`` is asked when the upstream lives and has been compared, before anything is sent: what it raises the
+        call raises.
+        """
+        return await self._upstream(server_id).call(tool_name, arguments, timeout=timeout, admit=admit, **relayed)
+
+    async def list_tools(
+        self, server_id: str, *, fresh: bool = False, patience: float = 0.0
+    ) -> tuple[Server, list[Tool]]:
+        """The upstream's server record and tools; ``fresh`` asks it even when the cached list should hold.
+
+        ``patience``: seconds that it may take to start, where that is more than what the settings allow.
+        """
+        from toolscout.server.upstreams.listing import read_listing
+
+        upstream = self._upstream(server_id)
+        upstream.patience = patience
+        try:
+            return await read_listing(upstream, fresh=fresh)
+        finally:
+            upstream.patience = 0.0
+
+    def configured(self, server_id: str) -> bool:
+        """Whether the present configuration has an upstream of that name."""
+        return self.config(server_id) is not None
+
+    def config(self, server_id: str) -> UpstreamConfig | None:
+        """What the present configuration says of an upstream; one that lives may have been started by an older."""
+        return self._load().get(server_id)
+
+    def status(self) -> list[UpstreamStatus]:
+        """All upstreams used so far, by name."""
+        return [self._upstreams[name].status() for name in sorted(self._upstreams)]
+
+    async def stop(self, server_id: str) -> None:
+        """Stop one upstream now (its configuration has changed or gone). Nothing happens if it does not run."""
+        upstream = self._upstreams.pop(server_id, None)
+        if upstream is not None:
+            await upstream.stop()
+
+    async def close(self) -> None:
+        """Stop everything; no process survives. The pool can't be used afterwards."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait([self._sweeper])
+        for waiter in self._waiters:
+            waiter.cancel()
+        await asyncio.gather(*(u.stop() for u in self._upstreams.values()), return_exceptions=True)
+        if self._watchdog is not None:
+            await asyncio.to_thread(self._watchdog.close)
+
+    async def __aenter__(self) -> UpstreamPool:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def _upstream(self, server_id: str) -> Upstream:
+        if self._closed:
+            raise UpstreamError("Toolscout is shutting down.")
+        upstream = self._upstreams.get(server_id)
+        if upstream is not None:
+            return upstream
+        if server_id not in self._load():
+            raise NotFound(f"No server named '{server_id}' is configured.", hint="Add it with 'toolscout add'.")
+        upstream = self._upstreams[server_id] = Upstream(
+            server_id,
+            self._settings,
+            self._load,
+            marker=lambda: f"{self.marker}/{next(self._numbers)}",
+            take_slot=self._take_slot,
+            give_slot=self._give_slot,
+            became_idle=self._wake,
+            on_process=self._on_process,
+            on_end=self._on_end,
+            on_tools_changed=self._on_tools_changed,
+            compare=self._compare,
+            telemetry=self._telemetry,
+        )
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep())
+        return upstream
+
+    # slots: how many processes may live
+
+    async def _take_slot(self, upstream: Upstream) -> None:
+        """Wait until one more process may live; the least recently used idle one makes room."""
+        self._guard()
+        seconds = self._settings.upstream_call_timeout
+        deadline = time.monotonic() + seconds
+        first = True
+        while len(self._holders) >= max(1, self._settings.max_upstreams):
+            idle = [u for u in self._holders if u.idle]
+            if idle:
+                oldest = min(idle, key=lambda u: u.last_used)
+                if (ending := oldest.retire()) is not None:
+                    await asyncio.wait([ending])
+                continue
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            # Who was woken in vain keeps the place at the front.
+            (self._waiters.append if first else self._waiters.appendleft)(waiter)
+            first = False
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._woken(waiter)
+            except TimeoutError:
+                raise UpstreamError(
+                    f"All {self._settings.max_upstreams} upstream processes were busy for {seconds:g} s;"
+                    f" '{upstream.server_id}' could not be started.",
+                    hint="Try again later, or raise TOOLSCOUT_MAX_UPSTREAMS.",
+                    kind="upstream_busy",
+                ) from None
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        self._holders.add(upstream)
+
+    def _give_slot(self, upstream: Upstream) -> None:
+        self._holders.discard(upstream)
+        self._wake()
+
+    async def _woken(self, waiter: asyncio.Future[None]) -> None:
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._wake()  # woken and cancelled (or timed out) at once: the place is the next one's
+            raise
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    async def _sweep(self) -> None:
+        """Stop what nobody has used for ``settings.upstream_idle`` seconds."""
+        allowed = self._settings.upstream_idle
+        while True:
+            await asyncio.sleep(min(15.0, max(0.02, allowed * _SWEEP_SHARE)))
+            now = time.monotonic()
+            for upstream in self._upstreams.values():
+                if upstream.idle and now - upstream.last_used >= allowed:
+                    upstream.retire()
+
+    # processes
+
+    def _guard(self) -> None:
+        """The watchdog has to be there before the first process that it shall watch."""
+        if self._watchdog is None:
+            self._watchdog = Watchdog(self.marker)
+
+    def _on_process(self, process: UpstreamProcess) -> None:
+        if self._watchdog is not None:
+            self._watchdog.add(process.pid)
+
+    def _on_end(self, process: UpstreamProcess) -> None:
+        if self._watchdog is not None:
+            self._watchdog.remove(process.pid)
+
+
+def as_result(server_id: str, tool_name: str, raw: JsonObject) -> CallToolResult | InputRequiredResult:
+    """A wire result as the SDK's model. Raises UpstreamError when it is none."""
+    from mcp_types import CallToolResult, InputRequiredResult
+    from pydantic import ValidationError
+
+    model = InputRequiredResult if raw.get("resultType") == "input_required" else CallToolResult
+    try:
+        return model.model_validate(complete(raw), by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UpstreamError(
+            f"'{server_id}' answered '{tool_name}' with something that is no tool result ({where}: {first['msg']})."
+        ) from None
+
+
+def complete(raw: JsonObject) -> JsonObject:
+    """A structured result always with ``content``: some servers leave the empty list out."""
+    if "content" not in raw and "structuredContent" in raw:
+        return {**raw, "content": []}
+    return raw

@@ -1,0 +1,674 @@
+"""The life of one configured upstream: started on first use, shared, restarted after a crash, stopped when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+from urllib.parse import urlsplit
+
+from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
+from toolscout.records import JsonObject, Transport
+from toolscout.server.config import UpstreamConfig
+from toolscout.server.secrecy.hiding import Hider
+from toolscout.server.secrecy.secrets import Resolver
+from toolscout.server.telling.telemetry import Telemetry, current_call, span
+from toolscout.server.upstreams.comparison import Compare, Comparison, Listing
+from toolscout.server.upstreams.errors import (
+    Crashed,
+    Refused,
+    Unauthorized,
+    closed,
+    reason,
+    seen,
+    too_large,
+    unreached,
+    unreadable,
+    with_texts,
+)
+from toolscout.settings import Settings
+
+if TYPE_CHECKING:
+    from toolscout.server.upstreams.link import Link, Relayed
+    from toolscout.server.upstreams.process import UpstreamProcess
+
+_LONGEST_BACKOFF = 60.0
+_ERROR_CHARACTERS = 2000
+_SANDBOX_HINT = (
+    'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
+)
+
+Admit = Callable[[], Awaitable[None]]
+"""Says whether a call may be made, by raising where it may not."""
+
+
+@dataclass(frozen=True)
+class UpstreamStatus:
+    """What is known of one upstream now. Times in seconds; ``state`` is stopped, starting, live or backing_off."""
+
+    server_id: str
+    state: str
+    transport: Transport
+    pid: int | None = None
+    era: str | None = None
+    protocol_version: str | None = None
+    in_flight: int = 0
+    calls: int = 0
+    failed_calls: int = 0
+    starts: int = 0
+    failures: int = 0
+    retry_in: float | None = None
+    idle: float | None = None
+    uptime: float | None = None
+    last_error: str | None = None
+    stderr: str = field(default="", repr=False)
+
+
+class Upstream:
+    """One upstream and at most one live process or connection of it.
+
+    The connection lives in a task of its own (the *keeper*), because the SDK's sessions must be entered and left in
+    one task; calls come from any task. ``take_slot`` waits until one more process may live and ``give_slot`` says
+    that one has ended; ``became_idle`` tells the pool that this one could be stopped.
+    """
+
+    def __init__(
+        self,
+        server_id: str,
+        settings: Settings,
+        load: Callable[[], Mapping[str, UpstreamConfig]],
+        *,
+        marker: Callable[[], str],
+        take_slot: Callable[[Upstream], Awaitable[None]],
+        give_slot: Callable[[Upstream], None],
+        became_idle: Callable[[], None],
+        on_process: Callable[[UpstreamProcess], None],
+        on_end: Callable[[UpstreamProcess], None],
+        on_tools_changed: Callable[[str], None],
+        compare: Compare | None,
+        telemetry: Telemetry,
+    ) -> None:
+        self.server_id = server_id
+        self.link: Link | None = None
+        self.in_flight = 0
+        self.last_used = time.monotonic()
+        self.patience = 0.0
+        """Seconds that the next start may take, where that is more than the settings allow."""
+        self._settings = settings
+        self._load = load
+        self._marker = marker
+        self._take_slot = take_slot
+        self._give_slot = give_slot
+        self._became_idle = became_idle
+        self._on_process = on_process
+        self._on_end = on_end
+        self._on_tools_changed = on_tools_changed
+        self._telemetry = telemetry
+        self._turn = asyncio.Semaphore(settings.upstream_concurrency)
+        self._starting: asyncio.Task[Link] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._process: UpstreamProcess | None = None
+        self._http_status = 0
+        self._hider = Hider()
+        self._transport = Transport.STDIO
+        self._timeout: float | None = None
+        self._address = ("", 0)
+        self._legacy = False
+        self._started_at = 0.0
+        self._finished = False
+        self._answered = False
+        self._counted: Link | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self._calls = self._failed_calls = self._starts = 0
+        self._last_error: str | None = None
+        self._tools: list[JsonObject] | None = None
+        self._listing: asyncio.Task[list[JsonObject]] | None = None
+        self._told = 0
+        """How often the upstream said that its tools have changed: a listing that began before the last time is old."""
+        self._listing_told = self._tools_told = -1
+        self._comparison = Comparison(server_id, self._list_to_compare, compare)
+
+    # calling
+
+    async def call(
+        self,
+        tool: str,
+        arguments: JsonObject,
+        *,
+        timeout: float | None,  # noqa: ASYNC109
+        admit: Admit | None = None,
+        **relayed: Unpack[Relayed],
+    ) -> JsonObject:
+        """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed.
+
+        ``admit``: asked before anything is sent, when the tools are known to be compared.
+        """
+        self.in_flight += 1
+        self._calls += 1
+        began, outcome = time.perf_counter(), ""
+        try:
+            link = await self._enter_compared(admit, timeout)
+            seconds = timeout or self._timeout or self._settings.upstream_call_timeout
+            waited = self._turn.locked()
+            if waited:
+                await self._wait_turn(seconds)
+            else:
+                await self._turn.acquire()
+            try:
+                if waited:
+                    link = await self._enter_compared(admit, timeout)  # much may have been said meanwhile
+                for attempt in (0, 1):
+                    try:
+                        result = await self._over(link, tool, arguments, seconds, relayed)
+                        self._answered = True
+                        self._failures = 0
+                        outcome = "tool_error" if result.get("isError") else ""
+                        return result
+                    except Exception as error:
+                        failure = await self._explain(error, link, f"'{tool}'", seconds)
+                        if attempt or not isinstance(failure, Crashed) or failure.sent:
+                            raise failure from None
+                        link = await self._enter_compared(admit, timeout)  # nothing of the call had reached it
+                raise AssertionError("unreachable")
+            finally:
+                self._turn.release()
+        except BaseException as error:
+            outcome = str(getattr(error, "kind", "cancelled"))
+            self._failed_calls += isinstance(error, Exception)
+            raise
+        finally:
+            self._leave()
+            self._telemetry.upstream_call(self.server_id, outcome, time.perf_counter() - began)
+
+    async def _over(
+        self,
+        link: Link,
+        tool: str,
+        arguments: JsonObject,
+        seconds: float,
+        relayed: Relayed,
+    ) -> JsonObject:
+        """The call over one connection, in a span of its own; the trace goes on at the upstream."""
+        current = current_call()
+        if current is None:
+            return await link.call(tool, arguments, timeout=seconds, **relayed)
+        if current.telemetry.tracing is None:
+            return await link.call(tool, arguments, timeout=seconds, **traced(relayed, current.carrier))
+        with current.span(f"tools/call {tool}", client=True, attributes=self._span_attributes(link, tool)) as opened:
+            result = await link.call(tool, arguments, timeout=seconds, **traced(relayed, current.outgoing()))
+            if result.get("isError"):
+                opened.set_attribute("error.type", "tool_error")
+            return result
+
+    def _span_attributes(self, link: Link, tool: str) -> dict[str, Any]:
+        attributes: dict[str, Any] = {
+            "mcp.method.name": "tools/call",
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool,
+            "mcp.protocol.version": str(link.session.protocol_version),
+            "network.transport": "pipe" if link.process is not None else "tcp",
+            "toolscout.upstream": self.server_id,
+        }
+        if link.process is None:
+            attributes["network.protocol.name"] = "http"
+            attributes["server.address"], attributes["server.port"] = self._address
+        return attributes
+
+    async def list_tools(self, *, fresh: bool = False) -> list[JsonObject]:
+        """The upstream's tools in wire form; cached while it lives and says nothing of changes."""
+        self.in_flight += 1
+        try:
+            link = await self._enter()
+            if self._tools is not None and not fresh:
+                return self._tools
+            # One that began before the last change is not joined: it may hold what was before.
+            if self._listing is None or self._listing.done() or self._listing_told != self._told:
+                self._listing_told = self._told
+                self._listing = asyncio.create_task(self._list(link), context=contextvars.Context())
+                self._listing.add_done_callback(seen)
+            return await asyncio.shield(self._listing)
+        finally:
+            self._leave()
+
+    async def _list(self, link: Link) -> list[JsonObject]:
+        seconds = self._settings.upstream_start_timeout
+        for attempt in (0, 1):
+            told = self._told
+            try:
+                async with asyncio.timeout(seconds):
+                    tools = await link.list_tools()
+                self._answered = True
+                if link is self.link and told == self._told:
+                    self._tools, self._tools_told = tools, told
+                return tools
+            except Exception as error:
+                failure = await self._explain(error, link, "tools/list", seconds)
+                if attempt or not isinstance(failure, Crashed):
+                    raise failure from None
+                link = await self._enter()  # listing has no effects: it may always be repeated
+        raise AssertionError("unreachable")
+
+    async def _enter_compared(self, admit: Admit | None, timeout: float | None) -> Link:  # noqa: ASYNC109
+        """The live connection, compared, and the call admitted. Raises what stands against it."""
+        try:
+            link = await self._comparison.enter(self._enter, lambda: self._told, timeout)
+        except UpstreamError as error:
+            if error.kind == "upstream_unsettled":
+                self._failed(error)
+            raise
+        if admit is not None:
+            await admit()
+        return link
+
+    async def _list_to_compare(self, fresh: bool) -> Listing:
+        tools = await self.list_tools(fresh=fresh)
+        return Listing(tools, self.link, self._tools_told, lambda: self._tools is tools)
+
+    def describe(self) -> tuple[UpstreamConfig | None, Link | None]:
+        """Configuration and live connection, for the listing's server record."""
+        return self._load().get(self.server_id), self.link
+
+    def _leave(self) -> None:
+        self.in_flight -= 1
+        self.last_used = time.monotonic()
+        if not self.in_flight:
+            self._became_idle()
+
+    async def _wait_turn(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise UpstreamError(
+                f"'{self.server_id}' is busy: the call waited {seconds:g} s for its turn.",
+                hint="Try again later.",
+                kind="upstream_busy",
+            ) from None
+
+    # living
+
+    async def _enter(self) -> Link:
+        """The live connection, started if there is none. Many callers share one start."""
+        link = self.link
+        if link is not None and not link.closed.is_set():
+            return link
+        if self._finished:
+            raise self._stopped_error()
+        if self._starting is None:
+            remaining = self._retry_at - time.monotonic()
+            if remaining > 0:
+                raise UpstreamError(
+                    f"'{self.server_id}' failed {self._failures} times in a row and is left alone for another"
+                    f" {remaining:.1f} s. Last: {self._last_error}",
+                    hint=f"It will be started again by the first call after that ({_clock(remaining)}).",
+                    kind="upstream_backing_off",
+                )
+            # A clean context: the first caller's request must not cling to a connection that all share.
+            self._starting = asyncio.create_task(self._start(), context=contextvars.Context())
+            self._starting.add_done_callback(self._started)
+        starting = self._starting
+        try:
+            with span("upstream start", attributes={"toolscout.upstream": self.server_id}):
+                return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if starting.cancelled() and task is not None and not task.cancelling():
+                raise self._stopped_error() from None  # the start was called off, not this caller
+            raise
+
+    def _stopped_error(self) -> UpstreamError:
+        return UpstreamError(f"'{self.server_id}' was stopped meanwhile.", hint="Call again if it is still wanted.")
+
+    def _started(self, task: asyncio.Task[Link]) -> None:
+        self._starting = None
+        seen(task)
+        if not self.in_flight:
+            self._became_idle()
+
+    async def _start(self) -> Link:
+        if self._keeper is not None:
+            await asyncio.wait([self._keeper])  # the old one has to be gone first
+        configured = self._load().get(self.server_id)
+        if configured is None:
+            raise NotFound(f"No server named '{self.server_id}' is configured.", hint="Add it with 'toolscout add'.")
+        if configured.disabled:
+            raise NotAllowed(f"The server '{self.server_id}' is switched off in the configuration.")
+        resolver = Resolver(keyring_service=self._settings.keyring_service)
+        config = configured.resolved(resolver)
+        self._hider, self._transport, self._timeout = Hider(resolver.secrets), config.transport, config.timeout
+        self._address = _address(config)
+        process_bound = config.transport is Transport.STDIO
+        if process_bound:
+            await self._take_slot(self)
+        try:
+            return await self._connect(config)
+        except BaseException:
+            if process_bound:
+                self._give_slot(self)
+            raise
+
+    async def _connect(self, config: UpstreamConfig) -> Link:
+        limit = max(self._settings.upstream_start_timeout, self.patience)
+        if config.auth == "oauth" or self._installs(config):
+            limit = max(limit, 300.0)
+        began = time.monotonic()
+        for legacy in dict.fromkeys((self._legacy, True)):
+            ready: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+            self._stop = asyncio.Event()
+            self._process = None
+            self._http_status = 0
+            self._starts += 1
+            keeper = self._keeper = asyncio.create_task(self._keep(config, legacy, ready))
+            keeper.add_done_callback(seen)
+            both: list[asyncio.Future[Any]] = [ready, keeper]
+            try:
+                done, _ = await asyncio.wait(both, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                keeper.cancel()
+                await asyncio.wait([keeper])
+                raise
+            if ready in done and ready.exception() is None:
+                link = ready.result()
+                self.link, self._legacy = link, link.era == "legacy"
+                self._started_at, self._answered, self._tools = time.monotonic(), False, None
+                keeper.add_done_callback(partial(self._ended, link, config.transport))
+                self._telemetry.upstream_started(self.server_id, "", time.monotonic() - began)
+                return link
+            if not done:
+                self._stop.set()
+                keeper.cancel()
+                await asyncio.wait([keeper])
+                failure: Exception = UpstreamError(
+                    f"'{self.server_id}' did not start within {limit:g} s.{self._said()}", kind="upstream_start_timeout"
+                )
+                break
+            await asyncio.wait([keeper])
+            error = ready.exception() if ready.done() else keeper.exception() if not keeper.cancelled() else None
+            failure = self._start_failure(error)
+            if not self._left(error) or time.monotonic() - began > limit:
+                break
+            # Some servers of the older era leave when their first message is not the handshake: once more, with it.
+        if not isinstance(failure, ToolscoutError):
+            failure = UpstreamError(str(failure))
+        self._failed(failure)
+        self._telemetry.upstream_started(self.server_id, failure.kind, time.monotonic() - began)
+        raise failure
+
+    def _installs(self, config: UpstreamConfig) -> bool:
+        if config.policy(self._settings.sandbox) is None:
+            return False
+        from toolscout.server.sandbox.package import missing
+
+        return missing(config, self._settings.home)
+
+    async def _keep(self, config: UpstreamConfig, legacy: bool, ready: asyncio.Future[Link]) -> None:
+        """Hold the connection from its start to its end, in this one task."""
+        from toolscout.server.upstreams.link import open_link
+
+        try:
+            async with open_link(
+                config,
+                policy=config.policy(self._settings.sandbox),
+                max_bytes=self._settings.max_result_bytes,
+                state=self._settings.home,
+                marker=self._marker(),
+                legacy=legacy,
+                on_process=self._spawned,
+                on_status=self._http_answered,
+                on_tools_changed=self._tools_changed,
+            ) as link:
+                ready.set_result(link)
+                gone = asyncio.create_task(link.closed.wait())
+                stop = asyncio.create_task(self._stop.wait())
+                try:
+                    await asyncio.wait([gone, stop], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    gone.cancel()
+                    stop.cancel()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+        finally:
+            if self._process is not None:
+                self._on_end(self._process)
+
+    def _http_answered(self, status: int) -> None:
+        self._http_status = status
+
+    def _spawned(self, process: UpstreamProcess) -> None:
+        self._process = process
+        self._on_process(process)
+
+    def _ended(self, link: Link, transport: Transport, _: asyncio.Task[None]) -> None:
+        """The keeper has finished: note why, free the slot."""
+        wanted = self._stop.is_set()
+        if self.link is link:
+            self.link = None
+        if transport is Transport.STDIO:
+            self._give_slot(self)
+        if not wanted:
+            self._telemetry.upstream_crashed(self.server_id)
+        if not wanted and not self._answered and self._counted is not link:
+            self._counted = link
+            how = self._process.describe_exit() if self._process is not None else "lost its connection"
+            self._failed(UpstreamError(f"'{self.server_id}' {how}.{self._said()}"))
+
+    def _failed(self, error: Exception) -> None:
+        """Count a failure. The first restart is free, then the wait doubles."""
+        self._last_error = str(error)
+        if isinstance(error, (NotFound, NotAllowed, Unauthorized)):
+            return  # a person has to act: waiting would not help, and would get in the way
+        self._failures += 1
+        if self._failures > 1:
+            self._retry_at = time.monotonic() + min(_LONGEST_BACKOFF, 2.0 ** (self._failures - 2))
+
+    def _tools_changed(self) -> None:
+        self._told += 1
+        self._tools = None
+        self._on_tools_changed(self.server_id)
+
+    async def stop(self) -> None:
+        """End the process or connection for good; returns when it is gone."""
+        self._finished = True
+        self._stop.set()
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        self.link = None
+        if self._keeper is not None and not self._keeper.done():
+            self._stop.set()
+            await asyncio.wait([self._keeper])
+
+    @property
+    def idle(self) -> bool:
+        """Live, and nobody uses it."""
+        return self.link is not None and not self.in_flight and not self._stop.is_set() and self._starting is None
+
+    def retire(self) -> asyncio.Task[None] | None:
+        """Begin to stop an idle upstream; from now on a call waits for its end and starts it anew."""
+        self.link = None
+        self._stop.set()
+        return self._keeper
+
+    # explaining
+
+    async def _explain(self, error: Exception, link: Link, what: str, seconds: float) -> Exception:
+        """Any failure of a request as an error that says what happened and what can be done."""
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+
+        from toolscout.server.upstreams.link import lost
+        from toolscout.server.upstreams.pipe import NotSent, TooLarge, Unreadable
+
+        if isinstance(error, ToolscoutError):
+            return error
+        if isinstance(error, TimeoutError) or (isinstance(error, MCPError) and error.error.code == REQUEST_TIMEOUT):
+            return UpstreamError(
+                f"'{self.server_id}' did not answer {what} within {seconds:g} s; it was told to stop.{self._said()}",
+                hint="Allow more time, or ask for less at once.",
+                kind="upstream_timeout",
+            )
+        if isinstance(error, TooLarge) or (link.process is None and too_large(error)):
+            return UpstreamError(
+                f"'{self.server_id}' answered {what} with more than {self._settings.max_result_bytes:,} bytes;"
+                " the answer was dropped.",
+                hint="Ask for less (a filter, a page, a smaller range), or raise TOOLSCOUT_MAX_RESULT_BYTES.",
+                kind="upstream_too_large",
+            )
+        if isinstance(error, NotSent):
+            await self._gone(link)
+            return Crashed(f"'{self.server_id}' {self._how()} before the call.{self._said()}", sent=False)
+        if isinstance(error, MCPError):
+            if error.error.code == INVALID_REQUEST and "Session terminated" in error.error.message:
+                self._stop.set()
+                await self._gone(link)
+                return Crashed(f"'{self.server_id}' has forgotten the session.", sent=False)
+            if error.error.code == CONNECTION_CLOSED and (
+                link.closed.is_set() or (link.process is None and lost(error))
+            ):
+                cause = await self._gone(link)
+                if link.process is not None and self._counted is not link:
+                    self._counted = link  # once for the process, not for every call it had
+                    self._failed(UpstreamError(f"'{self.server_id}' {self._how()} during {what}."))
+                return Crashed(
+                    f"'{self.server_id}' {self._how()}{f' ({cause})' if cause else ''} before it answered {what}."
+                    f"{self._said()}",
+                    hint="The call may have been carried out: check before you repeat it.",
+                    sent=not unreached(self._keeper),
+                )
+            if isinstance(error, Unreadable) or (link.process is None and unreadable(error)):
+                return UpstreamError(
+                    f"'{self.server_id}' broke the protocol at {what}: its answer is no JSON-RPC message.",
+                    kind="upstream_protocol",
+                )
+            return Refused(
+                f"'{self.server_id}' refused {what}: {self._clean(error.error.message)} (code {error.error.code}).",
+                error.error.code,
+                self._clean_data(error.error.data),
+            )
+        return UpstreamError(
+            f"'{self.server_id}' broke the protocol at {what}: {self._clean(str(error))}", kind="upstream_protocol"
+        )
+
+    async def _gone(self, link: Link) -> str:
+        """Wait a moment for the end of a connection that has broken; what broke it, if that is known."""
+        if self.link is link:
+            self.link = None
+        if link.process is not None:
+            await link.process.wait_exit(1.0)
+            return ""
+        keeper = self._keeper
+        self._stop.set()
+        if keeper is not None:
+            await asyncio.wait([keeper], timeout=2.0)
+            if keeper.done() and not keeper.cancelled() and (error := keeper.exception()) is not None:
+                return self._clean(reason(error))
+        return ""
+
+    def _start_failure(self, error: BaseException | None) -> Exception:
+        if isinstance(error, ToolscoutError):
+            return (
+                UpstreamError(f"'{self.server_id}': {error}", hint=error.hint, kind="upstream_start_failed")
+                if isinstance(error, UpstreamError)
+                else error
+            )
+        if self._process is not None and self._left(error):
+            return UpstreamError(
+                f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}",
+                hint=_SANDBOX_HINT if self._process.sandboxed else "Try its command in a terminal.",
+                kind="upstream_start_failed",
+            )
+        if self._http_status in (401, 403):
+            return Unauthorized(self.server_id, self._http_status)
+        why = self._clean(reason(error)) if error is not None else "it ended"
+        if self._http_status >= 400:
+            why += f" (HTTP status {self._http_status})"
+        hint = "" if self._process is not None else "Check its URL, its headers and the network."
+        return UpstreamError(
+            f"'{self.server_id}' could not be started: {why}.{self._said()}", hint=hint, kind="upstream_start_failed"
+        )
+
+    def _left(self, error: BaseException | None) -> bool:
+        """Whether a start failed because the process went away."""
+        return self._process is not None and closed(error)
+
+    def _how(self) -> str:
+        return self._process.describe_exit() if self._process is not None else "lost its connection"
+
+    def _said(self) -> str:
+        """The end of its stderr, and of what it printed on stdout without being asked, for an error message."""
+        if self._process is None:
+            return ""
+        parts = []
+        if text := self._process.stderr.text(hider=self._hider):
+            parts.append(f"\nIts stderr ends with:\n{text}")
+        if noise := self._process.noise.text(lines=3, characters=300, hider=self._hider):
+            parts.append(f"\nOn stdout it printed what is no protocol message:\n{noise}")
+        return "".join(parts)
+
+    def _clean(self, text: str) -> str:
+        # Before anything is cut off: half of a secret would not be recognised any more.
+        return self._hider.hide(text)[:_ERROR_CHARACTERS]
+
+    def _clean_data(self, data: object) -> object:
+        """What an error carries for programs, without secrets; None where it is larger than an error's text may be."""
+        try:
+            fits = len(json.dumps(data, ensure_ascii=False)) <= _ERROR_CHARACTERS
+            return with_texts(data, self._hider.hide) if fits else None
+        except (RecursionError, TypeError, ValueError):
+            return None
+
+    def status(self) -> UpstreamStatus:
+        """A snapshot for lists and metrics."""
+        now = time.monotonic()
+        live = self.link is not None and not self.link.closed.is_set()
+        retry = self._retry_at - now
+        state = "live" if live else "starting" if self._starting else "backing_off" if retry > 0 else "stopped"
+        return UpstreamStatus(
+            server_id=self.server_id,
+            state=state,
+            transport=self._transport,
+            pid=self._process.pid if live and self._process else None,
+            era=self.link.era if live and self.link else None,
+            protocol_version=self.link.session.protocol_version if live and self.link else None,
+            in_flight=self.in_flight,
+            calls=self._calls,
+            failed_calls=self._failed_calls,
+            starts=self._starts,
+            failures=self._failures,
+            retry_in=retry if retry > 0 and not live else None,
+            idle=now - self.last_used if live and not self.in_flight else None,
+            uptime=now - self._started_at if live else None,
+            last_error=self._last_error,
+            stderr=self._process.stderr.text(hider=self._hider) if self._process else "",
+        )
+
+
+def traced(relayed: Relayed, carrier: Mapping[str, str]) -> Relayed:
+    """What is relayed, with the trace context in its ``_meta``."""
+    return {**relayed, "meta": {**(relayed.get("meta") or {}), **carrier}} if carrier else relayed
+
+
+def _address(config: UpstreamConfig) -> tuple[str, int]:
+    """Host and port of a remote upstream: no path, which may hold a key."""
+    if not config.url:
+        return "", 0
+    parts = urlsplit(config.url)
+    with contextlib.suppress(ValueError):
+        return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.hostname or "", 0
+
+
+def _clock(seconds: float) -> str:
+    with contextlib.suppress(ValueError, OSError):
+        return time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))
+    return "soon"

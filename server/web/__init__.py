@@ -1,0 +1,1 @@
+"""Toolscout over HTTP."""
