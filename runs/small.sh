@@ -38,7 +38,7 @@ run find "what time is it in another city"
 
 stage "3. Synthesis: a local model writes requests and calls, filters drop what is poor"
 run model pull "$model"
-if [ ! -e "$out/synth/calls.jsonl" ]; then
+if [ ! -s "$out/synth/calls.jsonl" ]; then
   coproc MODEL_SERVER { exec "${toolscout[@]}" model serve "$model" --port 0 --slots 4 --json; }
   server=$MODEL_SERVER_PID
   trap 'kill "$server" 2>/dev/null || true' EXIT
@@ -53,6 +53,10 @@ if [ ! -e "$out/synth/calls.jsonl" ]; then
   kill "$server"
   wait "$server" || true
   trap - EXIT
+  if [ ! -s "$out/synth/calls.jsonl" ]; then
+    echo "No call outlived the filters ($out/synth/report.html says why): set MODEL to a larger model, or TOOLS to more." >&2
+    exit 1
+  fi
 fi
 run synth split --calls "$out/synth/calls.jsonl" --tools "$tools" --servers "$servers" --out "$out/split" --ratio-servers 3 --ratio-tools 3
 cat "$out"/split/{seen,unseen_tool,unseen_server}.jsonl > "$out/test.jsonl"
