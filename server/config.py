@@ -25,7 +25,7 @@ _LOCK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class UpstreamConfig:
-    """How to reach one upstream. Values may hold references to secrets (see ``server.secrets``).
+    """How to reach one upstream. Values may hold references to secrets (see ``server.secrecy.secrets``).
 
     ``fields`` is the entry as it stands in the file, unknown fields included.
     """

@@ -66,6 +66,9 @@ _INSTALL_SECONDS = 300.0  # a first start downloads the package
 _MEND_AGAIN_SECONDS = 5.0
 _EXEMPLARS = 5  # worked calls in a prompt, as MCP-Flow shows
 _MEND_SELDOM_SECONDS = 60.0
+_PARTS = 8  # of a task in several steps that are searched each for itself
+_A_PART = 2
+_OFFERED = 12
 
 
 class Engine:
@@ -429,6 +432,8 @@ class Engine:
         else:
             # Of a task in several steps one tool may be clear and another needed all the same.
             answer = await self.search(task, limit=5, exemplars=_EXEMPLARS, dynamic=steps == 1)
+            if steps > 1:
+                answer = await self._with_parts(task, answer)
             if answer.no_match:
                 self.journal.note("suggest", task, None, "abstained", started)
                 return {
@@ -451,6 +456,22 @@ class Engine:
         first = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
         self.journal.note("suggest", task, first, "abstained" if shaped["abstained"] else "ok", started)
         return shaped
+
+    async def _with_parts(self, task: str, answer: Answer) -> Answer:
+        """The answer with what the parts of a task in several steps find each for itself."""
+        from toolscout.server.calling.steps import parts
+
+        clauses = parts(task)[:_PARTS]
+        if len(clauses) < 2:
+            return answer
+        for found in [await self.search(part, limit=_A_PART, exemplars=_EXEMPLARS) for part in clauses]:
+            if found.no_match:
+                continue
+            known = {hit.tool_id for hit in answer.hits}
+            fresh = [hit for hit in found.hits if hit.tool_id not in known]
+            answer.hits += fresh[: _OFFERED - len(answer.hits)]
+            answer.no_match = False
+        return answer
 
     async def invoke(self, tool_id: str, arguments: dict[str, Any] | str, **options: Any) -> CallResult:
         """`invoke_raw` with the result parsed, for callers in this process."""
@@ -641,6 +662,7 @@ class Engine:
         golds = {gold.tool_id for call in near for gold in call.gold}
         tools = (self.catalogue.get_tool(tool_id) for tool_id in golds)
         approved = {tool.tool_id for tool in tools if tool is not None and tool.review is Review.APPROVED}
+        approved -= self._holds.ids
         return [call for call in near if all(gold.tool_id in approved for gold in call.gold)]
 
     async def _compare(self, name: str, listed: list[JsonObject]) -> None:
@@ -816,6 +838,8 @@ class Engine:
         await self._holds.look()
         tool = self._tool(tool_id)
         if tool is None or tool_id in self._holds:
+            if tool is not None and self._loading is not None and tool.server_id in self._enabled():
+                self._relisting.look_again(tool.server_id)  # it may be as approved by now
             near = self._similar(tool_id)
             hint = f"Nearest: {', '.join(near)}." if near else "Use find_tools to get tool ids."
             raise NotFound(f"No tool has the id {tool_id!r}.", hint)

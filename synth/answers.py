@@ -11,7 +11,7 @@ from toolscout.schema import simplify_arguments
 
 _MAX_STRING = 1000
 _MAX_ITEMS = 24
-"""As in ``server.constrain``: longer values cannot be written."""
+"""As in ``server.calling.constrain``: longer values cannot be written."""
 
 
 def writable(tool: Tool, arguments: JsonObject) -> JsonObject | None:

@@ -637,11 +637,50 @@ async def test_the_searchs_order_decides_where_it_has_ranked() -> None:
     assert answer.calls[0].tool_id == "acme/get_weather_forecast" and not chooser.asked
 
 
-async def test_in_a_plan_the_model_chooses_over_all_candidates() -> None:
-    model = Scripted('{"name": "get_weather_forecast"}', FILLED, '{"name": "none"}')
-    answer = await choose(model, Choosing(), [Candidate(NOW), Candidate(FORECAST)], steps=3)
-    assert [c.tool_id for c in answer.calls] == ["acme/get_weather_forecast"]
-    assert all("time_now" in asked["messages"][0]["content"] for asked in model.asked)
+class Parting(Choosing):
+    """Cosines by words that texts and names share."""
+
+    def cosines(self, task: str, tools: Sequence[Tool]) -> tuple[list[float], float]:
+        words = task.lower().rstrip(".").split()
+        return [sum(part in words for part in t.name.split("_")) / len(words) * 2 for t in tools], 0.0
+
+
+async def plan(model: Scripted, task: str, rows: list[Candidate], steps: int = 5) -> Any:
+    model.chooses = False
+    caller = Caller(Settings(), backend=model, chooser=lambda: Parting())  # type: ignore[arg-type, return-value]
+    return await caller.suggest(task, rows, steps=steps)
+
+
+async def test_a_plan_for_a_model_that_does_not_choose_follows_the_requests_parts() -> None:
+    model = Scripted(FILLED, '{"name": "send_mail", "arguments": {"to": "ann@example.org", "body": "the forecast"}}')
+    task = "Get the weather forecast for 3 days in Oslo, then send mail with the forecast to ann@example.org."
+    answer = await plan(model, task, [Candidate(MAIL), Candidate(FORECAST), Candidate(NOW)])
+    assert [(c.id, c.tool_id) for c in answer.calls] == [("1", "acme/get_weather_forecast"), ("2", "acme/send_mail")]
+    first, second = (asked["messages"] for asked in model.asked)
+    assert "Get the weather forecast for 3 days in Oslo" in first[-1]["content"].split("# Request")[1]
+    assert "ann@example.org" not in first[-1]["content"].split("# Request")[1]
+    assert all(task in asked[-1]["content"] for asked in (first, second)), "the whole request is what it stands in"
+    assert "send_mail" not in first[0]["content"] and "send_mail" in second[0]["content"]
+
+
+async def test_what_a_step_lacks_it_has_from_the_step_before() -> None:
+    model = Scripted(FILLED, '{"name": "send_mail", "arguments": {"to": "ann@example.org"}, "missing": ["body"]}')
+    task = "Get the weather forecast for 3 days in Oslo, then send mail to ann@example.org."
+    answer = await plan(model, task, [Candidate(FORECAST), Candidate(MAIL)])
+    mail = answer.calls[1]
+    assert mail.arguments == {"to": "ann@example.org", "body": "$1.body"}
+    assert mail.depends_on == ["1"] and mail.ready and not mail.missing
+
+
+async def test_a_first_step_that_lacks_something_says_so() -> None:
+    model = Scripted('{"name": "send_mail", "arguments": {"to": "ann@example.org"}, "missing": ["body"]}')
+    answer = await plan(model, "send mail to ann@example.org", [Candidate(FORECAST), Candidate(MAIL)])
+    assert answer.calls[0].missing == ["body"] and "does not state: body" in answer.reason
+
+
+async def test_a_plan_of_parts_that_no_tool_fits_abstains() -> None:
+    answer = await plan(Scripted(), "sing a song, dance a while", [Candidate(FORECAST), Candidate(MAIL)])
+    assert answer.abstained and "None of the candidate tools" in answer.reason
 
 
 async def test_the_shipped_encoder_chooses_among_named_tools() -> None:

@@ -229,6 +229,14 @@ def test_the_corpora_are_held_back(name: str, least: int, tuning: float, held_ou
     assert found["tuning"]["rate"] >= tuning and found["held_out"]["rate"] >= held_out
 
 
+def test_a_strangers_corpus_gets_no_worse() -> None:
+    """Floors under what docs/GUARD.md reports, which misses its target; and the honest tools that look like poison."""
+    found = measure_guard(read_attacks(DATA / "attacks_blind.jsonl"), [], [])["detection"]
+    assert found["all"]["n"] == 120 and found["held_out"]["rate"] >= 0.55
+    honest = measure_guard(read_attacks(DATA / "honest_blind.jsonl"), [], [])["detection"]
+    assert honest["all"]["n"] == 80 and honest["all"]["rate"] <= 0.2
+
+
 def test_the_corpora_have_nothing_in_common() -> None:
     texts = [{a.tool.description for a in read_attacks(DATA / f"{n}.jsonl")} for n in ("attacks", "attacks_fresh")]
     shared = texts[0] & texts[1]

@@ -174,6 +174,32 @@ async def test_worked_calls_of_a_held_tool_are_not_shown(engine: Engine) -> None
     assert query not in str(await engine.find_tools("show the open bills", exemplars=3))
 
 
+async def test_worked_calls_of_a_held_tool_are_in_no_prompt(engine: Engine) -> None:
+    with Catalogue(engine.settings.database_url) as elsewhere:
+        elsewhere.put_exemplars([Call(id="pay", query="pay a bill of 3", gold=[{"tool_id": PAY, "arguments": {}}])])
+    await engine.reindex()
+    index = await engine.index()
+    assert [call.id for call in engine._worked(index, "pay a bill")] == ["pay"]
+    with Catalogue(engine.settings.database_url) as elsewhere:
+        elsewhere.set_state("bills", ServerState.QUARANTINED)
+    await engine.find_tools("pay a bill")
+    assert engine._worked(index, "pay a bill") == []
+
+
+async def test_a_suggestion_for_a_held_tool_has_its_server_looked_at_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[str] = []
+    monkeypatch.setattr(engine._relisting, "look_again", wanted.append)
+    await engine.suggest_call("pay a bill of 3", [PAY])
+    assert wanted == []
+    with Catalogue(engine.settings.database_url) as elsewhere:
+        elsewhere.set_review([PAY], Review.QUARANTINED)
+    with pytest.raises(NotFound):
+        await engine.suggest_call("pay a bill of 3", [PAY])
+    assert wanted == ["bills"]
+
+
 async def test_a_quarantined_server_is_not_called(engine: Engine, folder: Path) -> None:
     assert await pay(engine) == "paid 3"
     with Catalogue(engine.settings.database_url) as elsewhere:

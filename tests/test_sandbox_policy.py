@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from toolscout.server.config import UpstreamConfig
 from toolscout.server.doctor.examine import examine
 from toolscout.server.sandbox import box
 from toolscout.server.sandbox.policy import Policy
-from toolscout.server.sandbox.proxy import Refused, _asked, allows
+from toolscout.server.sandbox.proxy import Refused, _address, _asked, allows
 from toolscout.server.sandbox.view import own_code, runtime
 from toolscout.settings import Settings
 
@@ -143,3 +144,22 @@ async def test_doctor_says_that_no_sandbox_can_be_made(home: Path, monkeypatch: 
     (home / "mcp.json").write_text('{"mcpServers": {"b": {"command": "x"}}}')
     checks = await examine(Settings(home=home), upstreams=False)
     assert next(check for check in checks if check.name == "sandbox").status == "ok"
+
+
+@pytest.mark.parametrize(
+    "leads_to", ["127.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.1", "0.0.0.0", "224.0.0.1"]
+)
+async def test_a_name_on_the_list_does_not_lead_into_this_machine(
+    leads_to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(0, 0, 0, "", (leads_to, 443))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
+    with pytest.raises(Refused, match="leads to this machine itself"):
+        await _address("rebound.example.org", 443, ("*.example.org",))
+
+
+async def test_a_name_that_leads_elsewhere_or_localhost_itself_is_let_through() -> None:
+    assert await _address("203.0.113.7", 443, ("203.0.113.7",)) == "203.0.113.7"
+    assert await _address("localhost", 443, ("localhost",)) in {"127.0.0.1", "::1"}

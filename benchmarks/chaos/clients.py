@@ -143,7 +143,7 @@ class LoadClient:
             tally.violate("every error typed", f"{where}: {kind}")
         elif outcome == "silent":
             tally.violate("every call answered", f"{where}: {kind}")
-        if calm:
+        if calm and operation == "invoke":  # the others do not reach the upstream
             self._asked_since[upstream] = tally.quiet_since
 
     def _first(self, upstream: str, kind: str) -> bool:

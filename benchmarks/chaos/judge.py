@@ -40,7 +40,7 @@ def judged(operation: str, nonce: str, result: Any) -> tuple[str, str]:
         return "wrong", f"holds {sorted(others)[:3]} instead of {nonce}"
     text = "\n".join(texts)
     if result.is_error:
-        return _error(text)
+        return _error(text, operation)
     if operation == "invoke" and nonce not in everything:
         return "wrong", f"a success without {nonce}: {everything[:200]}"
     if operation == "find" and "tools" not in (result.structured_content or {}):
@@ -50,11 +50,12 @@ def judged(operation: str, nonce: str, result: Any) -> tuple[str, str]:
     return "ok", ""
 
 
-def _error(text: str) -> tuple[str, str]:
+def _error(text: str, operation: str) -> tuple[str, str]:
     if not text.strip():
         return "untyped", "an error without a word"
     rule = next((rule.name for rule in OWN if rule.pattern.search(text)), None)
-    rule = rule or next((name for name, pattern in _STATED if pattern.search(text)), None)
+    stated = _STATED if operation == "suggest" else _STATED[:-1]  # only there is a model asked
+    rule = rule or next((name for name, pattern in stated if pattern.search(text)), None)
     if rule is None:
         return "untyped", text[:300]
     if _BARE.search(_STDERR.sub("", text)):

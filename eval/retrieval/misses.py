@@ -32,7 +32,7 @@ def misses_markdown(
     """A Markdown page of the missed rows, and how many there are.
 
     Each has the request, its gold tools and the best-ranked relevant one with their signals, and the tools offered
-    instead, with theirs. *copy*: by the rule of ``eval.copies`` the same tool as a relevant one. *near*: its
+    instead, with theirs. *copy*: by the rule of ``eval.retrieval.copies`` the same tool as a relevant one. *near*: its
     description is at least `ALIKE` like a relevant one's (difflib's ratio over words). ``pool_of`` names the file a
     tool came from.
     """

@@ -21,7 +21,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolscout import prompt
@@ -44,6 +44,7 @@ from toolscout.server.calling.grounding import (
     repeated,
 )
 from toolscout.server.calling.skeleton import extract, skeleton
+from toolscout.server.calling.steps import Step, steps_of
 from toolscout.server.telling.telemetry import model_call
 from toolscout.settings import Settings
 from toolscout.validation import Problem, asking_less, misformed, validate
@@ -212,8 +213,11 @@ class Caller:
         await self.backend.prepare()
         run = _Run(self.backend, self.settings, task, list(candidates), context, self.decoding)
         run.show(others, foreign=not self.backend.budget and steps <= 1)
-        if not self.backend.chooses and steps <= 1:
-            run.chosen = await asyncio.to_thread(self._choose, task, candidates)
+        if not self.backend.chooses:
+            if steps <= 1:
+                run.chosen = await asyncio.to_thread(self._choose, task, candidates)
+            else:
+                run.steps = await asyncio.to_thread(self._steps, task, candidates, steps)
         if not self.backend.queues:
             return await run.suggest(max(steps, 1))
         # One task at a time in process: another one's prompt between the phases would push this one's out of the
@@ -229,13 +233,21 @@ class Caller:
             best = max(scores)
             weights = [math.exp(_SEARCH_SCALE * (s - best)) for s in scores]
             return [*(w / sum(weights) for w in weights), 0.0]
-        if self._chooser is None:
-            self._chooser = self._make_chooser()
-        odds = self._chooser.odds(task, [c.tool for c in candidates])
-        if odds[-1] < self._chooser.none_at:
+        odds = self.chooser.odds(task, [c.tool for c in candidates])
+        if odds[-1] < self.chooser.none_at:
             rest = max(1 - odds[-1], 1e-9)
             odds = [*(p / rest for p in odds[:-1]), 0.0]
         return odds
+
+    def _steps(self, task: str, candidates: Sequence[Candidate], most: int) -> list[Step]:
+        return steps_of(task, [c.tool for c in candidates], self.chooser.cosines, most)
+
+    @property
+    def chooser(self) -> Chooser:
+        """What chooses for a model that does not, made at the first use."""
+        if self._chooser is None:
+            self._chooser = self._make_chooser()
+        return self._chooser
 
     def _own_chooser(self) -> Chooser:
         from toolscout.index.chooser import Chooser
@@ -317,6 +329,10 @@ class _Run:
         self.grounds = Grounds(task, context)
         self.text = f"{task}\n{context}".strip()
         self.copying: constrain.Copying = "ids" if decoding == "repair" else "none"
+        self.steps: list[Step] | None = None
+        """The steps of a plan, where something else than the model plans."""
+        self.part = ""
+        """The step's own words; the whole request is then what it stands in."""
         self.earlier: list[EarlierCall] = []
         self.plan = False
         self.prompt_tokens = 0
@@ -337,6 +353,8 @@ class _Run:
                     self.others.append(call)
 
     async def suggest(self, steps: int) -> Suggestion:
+        if self.steps is not None:
+            return await self.follow(self.steps)
         self.plan = steps > 1
         calls: list[SuggestedCall] = []
         alternatives: list[str] = []
@@ -356,6 +374,30 @@ class _Run:
                 break
             calls.append(call)
             self.earlier.append(EarlierCall(call.id, call.tool_id, call.arguments))
+        return self.suggestion(calls, alternatives, reason)
+
+    async def follow(self, steps: Sequence[Step]) -> Suggestion:
+        """The calls of a plan that was made: each as if it alone were asked for, by a model tuned on such requests.
+
+        What the request does not state a step has from the one before, if there is one.
+        """
+        tools = self.tools
+        calls: list[SuggestedCall] = []
+        reason = None
+        for step in steps:
+            tool = tools[step.tool]
+            self.tools = [tool]
+            self.part = step.text
+            call, problem = await self.fill(tool, _Choice(tool, 0.5, False, []), str(len(calls) + 1))
+            if call is None:
+                reason = problem
+                continue
+            calls.append(_from_before(call, calls))
+        if not calls and reason is None:
+            reason = "None of the candidate tools does what is asked."
+        return self.suggestion(calls, [tool.tool_id for tool in tools], reason)
+
+    def suggestion(self, calls: list[SuggestedCall], alternatives: Sequence[str], reason: str | None) -> Suggestion:
         used = {c.tool_id for c in calls}
         if calls and any(c.missing for c in calls) and reason is None:
             names = ", ".join(dict.fromkeys(n for c in calls for n in c.missing))
@@ -667,11 +709,14 @@ class _Run:
         raise AssertionError("unreachable")
 
     def rendered(self) -> list[dict[str, str]]:
+        task, context = self.task, self.context
+        if self.part:
+            task, context = self.part, f"{self.context}\n{self.task}".strip()
         return prompt.render(
-            self.task,
+            task,
             self.tools,
             self.exemplars,
-            self.context,
+            context,
             others=self.others,
             earlier=self.earlier,
             plan=self.plan,
@@ -684,6 +729,18 @@ def _problems(
     arguments: JsonObject, schema: JsonObject, absent: set[str] | frozenset[str] = frozenset()
 ) -> list[Problem]:
     return validate(arguments, asking_less(schema, absent))
+
+
+def _from_before(call: SuggestedCall, calls: Sequence[SuggestedCall]) -> SuggestedCall:
+    """The call with a reference to the call before for each value that it lacks: few tools declare what they return, so
+    the reference's path is the parameter's name."""
+    if not call.missing or not calls:
+        return call
+    before = calls[-1].id
+    brought = {name: f"${before}.{name}" for name in call.missing}
+    return replace(
+        call, arguments={**call.arguments, **brought}, missing=[], ready=True, depends_on=[before], skeleton=None
+    )
 
 
 def _no_tool(choice: _Choice) -> str:

@@ -96,12 +96,16 @@ def unreached(keeper: asyncio.Task[None] | None) -> bool:
     return type(leaf(error)).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}
 
 
-def with_texts(value: object, change: Callable[[str], str], depth: int = 0) -> object:
-    """A JSON value with all of its texts changed, names of fields included. Raises ValueError for one too deep."""
+def with_texts(value: object, change: Callable[[str], str], depth: int = 0, *, names: bool = True) -> object:
+    """A JSON value with all of its texts changed, with ``names`` those of fields, too. Raises ValueError for one too
+    deep."""
     if depth > _DEEPEST_DATA:
         raise ValueError("too deep")
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {change(name): with_texts(held, change, depth + 1) for name, held in value.items()}
-    return [with_texts(held, change, depth + 1) for held in value] if isinstance(value, list) else value
+        return {
+            change(name) if names else name: with_texts(held, change, depth + 1, names=names)
+            for name, held in value.items()
+        }
+    return [with_texts(held, change, depth + 1, names=names) for held in value] if isinstance(value, list) else value

@@ -23,7 +23,12 @@ async def read_listing(upstream: Upstream, *, fresh: bool = False) -> tuple[Serv
     """Server and tools of a configured upstream, which is known by its configured name, whatever it calls itself."""
     raw = await upstream.list_tools(fresh=fresh)
     config, link = upstream.describe()
-    return _server(upstream.server_id, config, link), tools_of(upstream.server_id, raw)
+    server = _server(upstream.server_id, config, link)
+    if link is not None:
+        for field in ("name", "title", "version", "description", "homepage", "instructions"):
+            if text := getattr(server, field):
+                setattr(server, field, upstream.hide(text))
+    return server, tools_of(upstream.server_id, raw)
 
 
 def tools_of(server_id: str, raw: list[JsonObject]) -> list[Tool]:

@@ -244,7 +244,7 @@ class Upstream:
             told = self._told
             try:
                 async with asyncio.timeout(seconds):
-                    tools = await link.list_tools()
+                    tools = [self._without_secrets(tool) for tool in await link.list_tools()]
                 self._answered = True
                 if link is self.link and told == self._told:
                     self._tools, self._tools_told = tools, told
@@ -618,6 +618,20 @@ class Upstream:
     def _clean(self, text: str) -> str:
         # Before anything is cut off: half of a secret would not be recognised any more.
         return self._hider.hide(text)[:_ERROR_CHARACTERS]
+
+    def _without_secrets(self, tool: JsonObject) -> JsonObject:
+        """A listed tool as it may be kept: a server may say what it was given. Names stay, for they are called by."""
+        try:
+            if self._hider.hide(text := json.dumps(tool, ensure_ascii=False)) == text:
+                return tool
+            said = {name: value for name, value in tool.items() if name != "name"}
+            return {**tool, **dict(with_texts(said, self._hider.hide, names=False))}  # type: ignore[call-overload]
+        except (RecursionError, TypeError, ValueError):
+            return {"name": tool.get("name"), "inputSchema": {"type": "object"}}
+
+    def hide(self, text: str) -> str:
+        """A text of the server's without the secrets that it was given."""
+        return self._hider.hide(text)
 
     def _clean_data(self, data: object) -> object:
         """What an error carries for programs, without secrets; None where it is larger than an error's text may be."""

@@ -21,9 +21,15 @@ FORMS = [
 
 
 def tool(name: str) -> dict[str, object]:
-    """A tool that takes a text."""
-    schema = {"type": "object", "properties": {"api_key": {"type": "string"}, "text": {"type": "string"}}}
-    return {"name": name, "description": f"The {name} of a text.", "inputSchema": schema}
+    """A tool that takes a text, and says in its listing what the server was started with."""
+    text = {"type": "string", "default": KNOWN, "description": " ".join(FORMS)}
+    schema = {"type": "object", "properties": {"api_key": {"type": "string"}, "text": text}}
+    return {
+        "name": name,
+        "title": f"{name} {KNOWN}",
+        "description": f"The {name} of a text, as {KNOWN}.",
+        "inputSchema": schema,
+    }
 
 
 def call(name: str, arguments: dict[str, object]) -> dict[str, object]:
@@ -49,9 +55,14 @@ for line in sys.stdin:
     method, params = message["method"], message.get("params", {})
     answer: dict[str, object] = {}
     if method == "initialize":
-        info = {"name": "leaky", "version": "1"}
+        info = {"name": "leaky", "version": KNOWN, "title": f"Leaky {KNOWN}"}
         answer = {
-            "result": {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
+            "result": {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": info,
+                "instructions": KNOWN,
+            }
         }
     elif method == "tools/list":
         answer = {"result": {"tools": [tool(n) for n in ("echo", "failure", "refusal", "crash", "forms", "sleep")]}}

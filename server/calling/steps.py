@@ -1,0 +1,77 @@
+"""A plan without a model that can plan: the request is taken apart, and the encoder finds the tool of each part.
+
+Models tuned on single calls write the first call of several and stop. Most people name the steps one after the
+other, in sentences and clauses, and a clause is enough for the encoder; the whole request says which of two like
+tools is meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from toolscout.records import Tool
+
+_WHOLE = 0.3
+_LEAST = 0.3
+"""How much the whole request counts beside a part, and the sum from which a part is a step: chosen on the first 40 of
+the 80 requests of ``pairs/plans_dev`` (node F1 .78 there; .55 for the best three tools of the whole request)."""
+_SHORTEST = 6
+"""Bytes of a part that can be a step."""
+_MOST_PARTS = 30
+"""Each costs an encoding, some 2 ms."""
+
+_KEPT = (
+    r'"[^"\n]*"', r"“[^”\n]*”", r"„[^“”\n]*[“”]", r"«[^»\n]*»", r"「[^」\n]*」", r"`[^`]*`", r"(?<!\w)'[^'\n]*'(?!\w)",
+    r"\([^()\n]*\)", r"\[[^\[\]\n]*\]", r"\{[^{}\n]*\}",
+)  # fmt: skip
+"""What stands in quotes or brackets is one value, whatever is in it."""
+_LINKS = (
+    "and then|and also|and|then|after that|as well as|plus|und dann|und|dann|et puis|et|puis|y luego|y|luego|e poi|e"
+)
+_BREAKS = re.compile(
+    rf"(?P<kept>{'|'.join(_KEPT)})|(?<=[.!?])\s+|[。！？；，、]\s*|[,;:]\s+(?:(?:{_LINKS})\s+)?|\s+(?:{_LINKS})\s+|\n+",
+    re.IGNORECASE,
+)
+
+Cosines = Callable[[str, Sequence[Tool]], tuple[list[float], float]]
+"""Of a text with each tool; what else it says is not used here (`Chooser.cosines`)."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a request, and the index of its tool among the candidates. ``score``: as `_LEAST` bounds it."""
+
+    tool: int
+    text: str
+    score: float
+
+
+def parts(task: str) -> list[str]:
+    """The clauses of a request, in its order; a request of one clause is one part."""
+    found, start = [], 0
+    for match in _BREAKS.finditer(task):
+        if match["kept"] is None:
+            found.append(task[start : match.start()])
+            start = match.end()
+    found.append(task[start:])
+    return [part for part in map(str.strip, found) if len(part.encode()) >= _SHORTEST] or [task]
+
+
+def steps_of(task: str, tools: Sequence[Tool], cosines: Cosines, most: int) -> list[Step]:
+    """One step for each tool that a part of the request is for, in the request's order, at most ``most``.
+
+    A tool is used once: two parts for one tool are mostly one step, said at length.
+    """
+    whole, _ = cosines(task, tools)
+    steps: dict[int, Step] = {}
+    for part in parts(task)[:_MOST_PARTS]:
+        near, _ = cosines(part, tools)
+        scores = [own + _WHOLE * all_ for own, all_ in zip(near, whole, strict=True)]
+        best = max(range(len(tools)), key=scores.__getitem__)
+        if best in steps:
+            steps[best] = Step(best, f"{steps[best].text} {part}", max(scores[best], steps[best].score))
+        elif scores[best] >= _LEAST and len(steps) < most:
+            steps[best] = Step(best, part, scores[best])
+    return list(steps.values())
