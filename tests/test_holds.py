@@ -194,7 +194,7 @@ async def test_a_suggestion_for_a_held_tool_has_its_server_looked_at_again(
     await engine.suggest_call("pay a bill of 3", [PAY])
     assert wanted == []
     with Catalogue(engine.settings.database_url) as elsewhere:
-        elsewhere.set_review([PAY], Review.QUARANTINED)
+        elsewhere.set_review([PAY], Review.CHANGED)
     with pytest.raises(NotFound):
         await engine.suggest_call("pay a bill of 3", [PAY])
     assert wanted == ["bills"]
