@@ -66,9 +66,6 @@ _INSTALL_SECONDS = 300.0  # a first start downloads the package
 _MEND_AGAIN_SECONDS = 5.0
 _EXEMPLARS = 5  # worked calls in a prompt, as MCP-Flow shows
 _MEND_SELDOM_SECONDS = 60.0
-_PARTS = 8  # of a task in several steps that are searched each for itself
-_A_PART = 2
-_OFFERED = 12
 
 
 class Engine:
@@ -432,7 +429,7 @@ class Engine:
         else:
             # Of a task in several steps one tool may be clear and another needed all the same.
             answer = await self.search(task, limit=5, exemplars=_EXEMPLARS, dynamic=steps == 1)
-            if steps > 1:
+            if steps > 1 and not answer.no_match:
                 answer = await self._with_parts(task, answer)
             if answer.no_match:
                 self.journal.note("suggest", task, None, "abstained", started)
@@ -458,19 +455,14 @@ class Engine:
         return shaped
 
     async def _with_parts(self, task: str, answer: Answer) -> Answer:
-        """The answer with what the parts of a task in several steps find each for itself."""
-        from toolscout.server.calling.steps import parts
+        """The answer with what the parts of a task in several steps find each for itself. Whether anything serves the
+        task is the whole's to say: the level of refusal was measured on whole requests."""
+        from toolscout.server.calling.steps import A_PART, PARTS_SEARCHED, parts, with_parts
 
-        clauses = parts(task)[:_PARTS]
-        if len(clauses) < 2:
-            return answer
-        for found in [await self.search(part, limit=_A_PART, exemplars=_EXEMPLARS) for part in clauses]:
-            if found.no_match:
-                continue
-            known = {hit.tool_id for hit in answer.hits}
-            fresh = [hit for hit in found.hits if hit.tool_id not in known]
-            answer.hits += fresh[: _OFFERED - len(answer.hits)]
-            answer.no_match = False
+        clauses = parts(task)[:PARTS_SEARCHED]
+        if len(clauses) > 1:
+            found = [await self.search(part, limit=A_PART, exemplars=_EXEMPLARS) for part in clauses]
+            answer.hits = with_parts(answer.hits, found)
         return answer
 
     async def invoke(self, tool_id: str, arguments: dict[str, Any] | str, **options: Any) -> CallResult:

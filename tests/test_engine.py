@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import search_pool
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from toolscout.errors import BadInput
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import Server, ServerState, Tool
+from toolscout.server.calling.caller import Candidate, Suggestion
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
 from toolscout.settings import Settings
@@ -129,3 +131,26 @@ async def test_of_a_held_back_tool_nothing_is_shown_whatever_is_sent(settings: S
         for arguments in ({}, {"a": 1}, ["x"], "{ nonsense", {"b": "c"}):
             result = json.dumps(await engine.invoke_raw("a/bad", arguments))
             assert "quarantined" in result and "previous instructions" not in result
+
+
+async def test_of_a_task_in_several_steps_each_part_is_searched(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered: list[list[str]] = []
+    with Catalogue(settings.database_url) as catalogue:
+        for server in search_pool.servers():
+            catalogue.put_server(server, [t for t in search_pool.tools() if t.server_id == server.server_id])
+
+    async def suggest(task: str, candidates: list[Candidate], **_: object) -> Suggestion:
+        offered.append([c.tool.tool_id for c in candidates])
+        return Suggestion([], abstained=True)
+
+    task = "Get the weather forecast for Oslo, post a message to the channel general and show the git log of /repo."
+    wanted = {"acme/weather/get_forecast", "acme/slack/post_message", "demo/git/git_log"}
+    async with Engine(settings) as engine:
+        await engine.reindex()
+        monkeypatch.setattr(engine.caller, "suggest", suggest)
+        await engine.suggest_call(task, steps=5)
+        await engine.suggest_call("tell my grandmother that I love her cooking, and kiss her hand", steps=5)
+    assert wanted <= set(offered[0]) and len(offered[0]) == len(set(offered[0])) <= 12
+    assert len(offered) == 1, "what nothing serves is not asked about"

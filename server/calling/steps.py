@@ -8,10 +8,14 @@ tools is meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from toolscout.records import Tool
+
+if TYPE_CHECKING:
+    from toolscout.index.search import Answer, Hit
 
 _WHOLE = 0.3
 _LEAST = 0.3
@@ -35,6 +39,12 @@ _BREAKS = re.compile(
     re.IGNORECASE,
 )
 
+PARTS_SEARCHED = 8
+"""So many parts of a task in several steps are searched each for itself, and each gives `A_PART` tools at most."""
+A_PART = 2
+OFFERED = 12
+"""Tools of whole and parts together."""
+
 Cosines = Callable[[str, Sequence[Tool]], tuple[list[float], float]]
 """Of a text with each tool; what else it says is not used here (`Chooser.cosines`)."""
 
@@ -57,6 +67,15 @@ def parts(task: str) -> list[str]:
             start = match.end()
     found.append(task[start:])
     return [part for part in map(str.strip, found) if len(part.encode()) >= _SHORTEST] or [task]
+
+
+def with_parts(hits: Sequence[Hit], found: Iterable[Answer]) -> list[Hit]:
+    """What the whole task finds, and what its parts find besides, each in its order."""
+    every = list(hits)
+    for answer in found:
+        known = {hit.tool_id for hit in every}
+        every += [hit for hit in answer.hits if hit.tool_id not in known][: OFFERED - len(every)]
+    return every
 
 
 def steps_of(task: str, tools: Sequence[Tool], cosines: Cosines, most: int) -> list[Step]:
