@@ -46,7 +46,7 @@ if [ ! -e "$out/calls.jsonl" ]; then
   git -C "$repo" add harbour.md
   sed "s#{repo}#$repo#g" "$here/eval/data/execute_starter.jsonl" > "$out/calls.jsonl"
 fi
-[ -e "$TOOLSCOUT_HOME/mcp.json" ] || toolscout add starter
+[ -e "$TOOLSCOUT_HOME/mcp.json" ] || toolscout add starter --yes
 if [ -n "${MODELS_HOME:-}" ] && [ ! -e "$TOOLSCOUT_HOME/models" ]; then ln -s "$(cd "$MODELS_HOME" && pwd)/models" "$TOOLSCOUT_HOME/models"; fi
 toolscout refresh --accept
 

@@ -420,6 +420,7 @@ class Engine:
             ModelError: the configured model cannot be reached or answered nonsense.
         """
         from toolscout.server.calling.caller import Candidate
+        from toolscout.server.calling.steps import offered
 
         started = time.perf_counter()
         if not task.strip():
@@ -428,9 +429,8 @@ class Engine:
             candidates = [Candidate(tool=await self._known(tool_id), score=1.0, exemplars=[]) for tool_id in tool_ids]
         else:
             # Of a task in several steps one tool may be clear and another needed all the same.
-            answer = await self.search(task, limit=5, exemplars=_EXEMPLARS, dynamic=steps == 1)
-            if steps > 1 and not answer.no_match:
-                answer = await self._with_parts(task, answer)
+            limit = offered(steps)
+            answer = await self.search(task, limit=limit, exemplars=_EXEMPLARS, dynamic=steps == 1)
             if answer.no_match:
                 self.journal.note("suggest", task, None, "abstained", started)
                 return {
@@ -453,17 +453,6 @@ class Engine:
         first = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
         self.journal.note("suggest", task, first, "abstained" if shaped["abstained"] else "ok", started)
         return shaped
-
-    async def _with_parts(self, task: str, answer: Answer) -> Answer:
-        """The answer with what the parts of a task in several steps find each for itself. Whether anything serves the
-        task is the whole's to say: the level of refusal was measured on whole requests."""
-        from toolscout.server.calling.steps import A_PART, PARTS_SEARCHED, parts, with_parts
-
-        clauses = parts(task)[:PARTS_SEARCHED]
-        if len(clauses) > 1:
-            found = [await self.search(part, limit=A_PART, exemplars=_EXEMPLARS) for part in clauses]
-            answer.hits = with_parts(answer.hits, found)
-        return answer
 
     async def invoke(self, tool_id: str, arguments: dict[str, Any] | str, **options: Any) -> CallResult:
         """`invoke_raw` with the result parsed, for callers in this process."""

@@ -133,7 +133,7 @@ async def test_of_a_held_back_tool_nothing_is_shown_whatever_is_sent(settings: S
             assert "quarantined" in result and "previous instructions" not in result
 
 
-async def test_of_a_task_in_several_steps_each_part_is_searched(
+async def test_a_task_in_several_steps_is_offered_more_tools(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered: list[list[str]] = []
@@ -151,6 +151,7 @@ async def test_of_a_task_in_several_steps_each_part_is_searched(
         await engine.reindex()
         monkeypatch.setattr(engine.caller, "suggest", suggest)
         await engine.suggest_call(task, steps=5)
+        await engine.suggest_call(task)
         await engine.suggest_call("tell my grandmother that I love her cooking, and kiss her hand", steps=5)
-    assert wanted <= set(offered[0]) and len(offered[0]) == len(set(offered[0])) <= 12
-    assert len(offered) == 1, "what nothing serves is not asked about"
+    assert wanted <= set(offered[0]) and len(offered[0]) == 12 and len(offered[1]) <= 5
+    assert len(offered) == 2, "what nothing serves is not asked about"

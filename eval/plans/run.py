@@ -162,7 +162,7 @@ def searching(planning: Planning, say: Say) -> Iterator[Search]:
     from toolscout.eval.retrieval.measure import RetrievalFiles, _build_apart
     from toolscout.index.search import SearchIndex
     from toolscout.server.calling.caller import Candidate
-    from toolscout.server.calling.steps import A_PART, PARTS_SEARCHED, parts, with_parts
+    from toolscout.server.calling.steps import offered
 
     with tempfile.TemporaryDirectory(prefix="toolscout-eval-") as home:
         mine = planning.settings.model_copy(update={"home": Path(home), "database": "", "starter": False})
@@ -171,12 +171,8 @@ def searching(planning: Planning, say: Say) -> Iterator[Search]:
         index = SearchIndex.open(mine.index_dir, settings=mine)
 
         def search(query: str, steps: int) -> list[Candidate]:
-            answer = index.find(query, limit=planning.found, dynamic=steps == 1)
-            if answer.no_match:
-                return []
-            clauses = parts(query)[:PARTS_SEARCHED] if steps > 1 else []
-            found = [index.find(part, limit=A_PART) for part in clauses] if len(clauses) > 1 else []
-            return [Candidate(hit.tool, hit.score) for hit in with_parts(answer.hits, found)]
+            answer = index.find(query, limit=max(planning.found, offered(steps)), dynamic=steps == 1)
+            return [] if answer.no_match else [Candidate(hit.tool, hit.score) for hit in answer.hits]
 
         try:
             yield search
