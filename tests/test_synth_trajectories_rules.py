@@ -111,6 +111,10 @@ def test_what_tools_say(text: str, cause: str) -> None:
         (Response(text="Error: rate limit reached"), "api_error/quota"),
         (Response(text="❌ Failed to fetch: HTTP 500"), "api_error/server_error"),
         (Response(text='{"success": false, "message": "invalid argument: n"}'), "parameter_error/validation"),
+        (
+            Response(text="Invalid timezone: 'No time zone found with key America/Riyadh'", is_error=True),
+            "parameter_error/validation",
+        ),
         (Response(text='{"error": {"code": 403, "message": "forbidden"}}'), "api_error/unauthorized"),
         (Response(structured={"result": {"status": "error", "detail": "boom"}}), "other_error/no_reason_given"),
         (Response(), "empty_result/no_content"),

@@ -136,7 +136,7 @@ WORDS = (
     _said("bad_request", Cause.PARAMETER, rf"{_STATUS}4(?:00|22)\b", r"\b400 bad request", r"unprocessable"),
     _said(
         "validation", Cause.PARAMETER, r"validation error", r"-32602", r"zoderror", r"missing (?:\d+ )?required",
-        r"invalid (?:argument|param|input|value|date|format|type|request|literal|url|uri|json)",
+        r"invalid (?:argument|param|input|value|date|time ?zone|format|type|request|literal|url|uri|json)",
         r"required (?:param|argument|propert|field)", r"unexpected keyword argument",
         r"missing \d+ (?:required )?positional", r"\b(?:is|are) required\b", r"out of range", r"not a valid",
         r"\b(?:must|should) be (?:an?|one|of|in|at|between|greater|less|positive|non)\b",
