@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Calls made for real, at three servers that come with Toolscout: time and git by 30 requests whose outcomes can be checked.
+# Calls made for real, at servers that come with Toolscout (time and git): 30 requests whose outcomes can be checked.
 #
 #   runs/execute.sh OUT
 #

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole way in small: from packages of two registries to a search and a model of your own. Meant for two cores and about
-# an hour: the crawl took 11 minutes there beside other work, the rest has not been timed yet.
+# an hour: the crawl took 2 to 11 minutes there beside other work; the whole has not been run to its end yet.
 #
 #   runs/small.sh OUT
 #

@@ -7,6 +7,9 @@ Two phases:
    chooses (``index.chooser``), or the search's order where there is one, and the prompt shows that tool alone;
 2. its arguments, constrained by that one tool's schema.
 
+A plan repeats both, the calls before in the prompt; for a model that does not choose the request is taken apart instead
+(:mod:`toolscout.server.calling.steps`).
+
 Then the values are checked: what names a thing that the request does not name is taken out, what is required and
 absent is asked for once more, and the rest must validate against the tool's own schema.
 
@@ -732,15 +735,13 @@ def _problems(
 
 
 def _from_before(call: SuggestedCall, calls: Sequence[SuggestedCall]) -> SuggestedCall:
-    """The call with a reference to the call before for each value that it lacks: few tools declare what they return, so
-    the reference's path is the parameter's name."""
+    """The call with a reference to the call before for each value that it lacks. The reference's path is the
+    parameter's name, a guess, as few tools declare what they return: so the call is not ready."""
     if not call.missing or not calls:
         return call
     before = calls[-1].id
     brought = {name: f"${before}.{name}" for name in call.missing}
-    return replace(
-        call, arguments={**call.arguments, **brought}, missing=[], ready=True, depends_on=[before], skeleton=None
-    )
+    return replace(call, arguments={**call.arguments, **brought}, missing=[], depends_on=[before], skeleton=None)
 
 
 def _no_tool(choice: _Choice) -> str:

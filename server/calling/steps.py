@@ -41,11 +41,10 @@ Cosines = Callable[[str, Sequence[Tool]], tuple[list[float], float]]
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a request, and the index of its tool among the candidates. ``score``: as `_LEAST` bounds it."""
+    """A part of a request, and the index of its tool among the candidates."""
 
     tool: int
     text: str
-    score: float
 
 
 def parts(task: str) -> list[str]:
@@ -80,7 +79,7 @@ def steps_of(task: str, tools: Sequence[Tool], cosines: Cosines, most: int) -> l
         scores = [own + _WHOLE * all_ for own, all_ in zip(near, whole, strict=True)]
         best = max(range(len(tools)), key=scores.__getitem__)
         if best in steps:
-            steps[best] = Step(best, f"{steps[best].text} {part}", max(scores[best], steps[best].score))
+            steps[best] = Step(best, f"{steps[best].text} {part}")
         elif scores[best] >= _LEAST and len(steps) < most:
-            steps[best] = Step(best, part, scores[best])
+            steps[best] = Step(best, part)
     return list(steps.values())

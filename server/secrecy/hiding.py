@@ -36,6 +36,10 @@ class Hider:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to hide."""
+        return bool(self._forms)
+
     def hide(self, text: str) -> str:
         """``text`` with every known form of every secret blanked out."""
         for form in self._forms:

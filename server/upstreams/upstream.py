@@ -621,6 +621,8 @@ class Upstream:
 
     def _without_secrets(self, tool: JsonObject) -> JsonObject:
         """A listed tool as it may be kept: a server may say what it was given. Names stay, for they are called by."""
+        if not self._hider:
+            return tool
         try:
             if self._hider.hide(text := json.dumps(tool, ensure_ascii=False)) == text:
                 return tool
