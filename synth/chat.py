@@ -54,7 +54,7 @@ class ChatEndpoint:
         *,
         model: str = "",
         key: str = "",
-        timeout: float = 120.0,
+        timeout: float = 600.0,
         retries: int = 6,
         longest_pause: float = 60.0,
         connections: int = 8,
@@ -167,6 +167,11 @@ class ChatEndpoint:
                 response = await self._client.request(method, self.url + path, json=body)
             except httpx.InvalidURL as error:
                 raise BadInput(f"{self.url} is not the address of a model endpoint: {error}.") from None
+            except httpx.ReadTimeout:
+                failure = ModelError(
+                    f"{self.url} took more than {self.timeout:g} s for an answer.",
+                    "Raise TOOLSCOUT_SYNTH_TIMEOUT or lower --concurrency, and run the command again to go on.",
+                )
             except httpx.HTTPError as error:
                 said = str(error) or type(error).__name__
                 failure = ModelError(f"{self.url} cannot be reached: {said}.", "Run the command again to go on.")

@@ -35,8 +35,9 @@ class SynthSettings(BaseSettings):
     """The second model; empty means that the first one judges itself."""
 
     second_key: str = Field(default="", repr=False)
-    timeout: float = Field(default=120.0, gt=0)
-    """Seconds that one answer may take."""
+    timeout: float = Field(default=600.0, gt=0)
+    """Seconds that one answer may take, the wait for the endpoint's other requests included. What is given up is asked
+    for again from the start: with too short a time a slow endpoint never comes to an end."""
 
     # -- how much at once, how often again, for how much
 

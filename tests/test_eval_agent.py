@@ -22,6 +22,7 @@ from toolscout.eval.agent.run import AgentOptions, AgentRun, measure_agent
 from toolscout.eval.agent.score import Prices, score
 from toolscout.eval.agent.servers import opened
 from toolscout.eval.agent.trials import Trial, failure_of
+from toolscout.eval.agent.written_calls import written_call
 from toolscout.settings import Settings
 
 SERVER = """
@@ -157,6 +158,58 @@ def test_an_agent_does_a_task_with_a_real_server(files: Path, settings: Settings
         before = len(endpoint.asked)
         assert measure_agent(chosen, settings=settings, work=work).result == run.result
         assert len(endpoint.asked) == before
+
+
+def test_a_server_that_ends_on_the_newer_protocols_first_request_is_greeted_by_the_older_one(
+    files: Path, settings: Settings, tmp_path: Path
+) -> None:
+    old = SERVER.replace(
+        "def answer(method, params):\n",
+        "def answer(method, params):\n    if 'discover' in method:\n        sys.exit(3)\n",
+    )
+    assert old != SERVER
+    (tmp_path / "old.py").write_text(old)
+    entry = {"command": sys.executable, "args": [str(tmp_path / "old.py"), "{folder}"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"notes": entry}}))
+    with Endpoint(clever) as endpoint:
+        chosen = options(files, endpoint.url, servers=tmp_path / "mcp.json", arms=["all"], limit=1)
+        assert [t.passed for t in measure_agent(chosen, settings=settings).trials] == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('```json\n{"name": "a_b", "arguments": {"x": 1}}\n```', ("a_b", {"x": 1})),
+        ('<tool_call>{"name": "a_b", "parameters": {"x": {"y": 2}}}</tool_call>', ("a_b", {"x": {"y": 2}})),
+        ('First {"a": 1}, then {"name": "a_b", "arguments": "{\\"x\\": 1}"} and {"name": "c"}', ("a_b", {"x": 1})),
+        ('{"type": "function", "function": {"name": "c", "args": {}}}', ("c", {})),
+        ('{"name": "c", "response": "grey"}', ("c", {"response": "grey"})),
+        ('{"name": "unknown", "arguments": {}}', None),
+        ('{"name": "a_b", "arguments": [1]}', None),
+        ('{"name": "a_b", "arguments": {"x": ', None),
+        ("no call at all", None),
+    ],
+)
+def test_calls_written_as_text(text: str, found: Any) -> None:
+    assert written_call(text, {"a_b", "c"}) == found
+
+
+def test_an_agent_that_writes_its_calls_as_text(files: Path, settings: Settings) -> None:
+    def script(body: Body, results: int) -> Turn:
+        turn = clever(body, results)
+        return turn if isinstance(turn, str) else json.dumps({"name": turn["tool"], "arguments": turn["args"]})
+
+    with Endpoint(script) as endpoint:
+        run = measure_agent(options(files, endpoint.url, arms=["all"]), settings=settings)
+    assert [(t.passed, t.steps, t.turns) for t in run.trials] == [(True, 1, 2), (True, 1, 2)]
+
+
+def test_an_endpoint_that_was_not_started_for_tool_calls_ends_the_run(files: Path, settings: Settings) -> None:
+    with Endpoint(clever) as endpoint:
+        endpoint.reply = lambda body: refused('tool_choice="required" requires --tool-call-parser to be set')
+        with pytest.raises(ModelError, match="not started for tool calls") as caught:
+            measure_agent(options(files, endpoint.url, arms=["all"]), settings=settings)
+    assert "hermes" in caught.value.hint
 
 
 def test_an_agent_whose_every_turn_is_a_call(files: Path, settings: Settings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,18 @@ async def test_what_goes_on_failing_is_said(serve: Serve) -> None:
     with pytest.raises(ModelError, match="503: overloaded"):
         await client.ask(ASK)
     assert len(endpoint.asked) == 3
+    await client.close()
+
+
+async def test_an_answer_that_takes_too_long_says_what_to_change(serve: Serve) -> None:
+    def slow(body: Body) -> Reply:
+        time.sleep(0.5)
+        return 200, {}, {}
+
+    client = chat(serve(slow), timeout=0.05, retries=0)
+    with pytest.raises(ModelError, match=r"took more than 0\.05 s") as caught:
+        await client.ask(ASK)
+    assert "TOOLSCOUT_SYNTH_TIMEOUT" in caught.value.hint
     await client.close()
 
 

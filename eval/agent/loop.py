@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from toolscout.errors import BadInput, ModelError, NotAllowed, UpstreamError
+from toolscout.eval.agent.written_calls import reading
 from toolscout.records import JsonObject
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ async def act(
         began = time.perf_counter()
         if arm == "all":
             for name, config in entries.items():
-                client = await _entered(stack, name, _direct(config, log))
+                client = await _reached(stack, name, config, log)
                 toolsets.append(_toolset(client, doing, name, mind.turns).prefixed(name))
         elif arm in ARMS:
             client = await _entered(stack, "toolscout", _toolscout(home, environment, log))
@@ -149,7 +150,7 @@ async def _loop(
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.usage import RunUsage, UsageLimits
 
-    model = OpenAIChatModel(mind.model, provider=OpenAIProvider(base_url=mind.url, api_key=mind.key or "none"))
+    model = reading(OpenAIChatModel(mind.model, provider=OpenAIProvider(base_url=mind.url, api_key=mind.key or "none")))
     settings = ModelSettings(timeout=mind.seconds)
     if mind.temperature is not None:
         settings["temperature"] = mind.temperature
@@ -175,6 +176,12 @@ async def _loop(
         if error.status_code in _FATAL or error.status_code == 429 or error.status_code >= 500:
             hint = "Check address, model and key." if error.status_code in _FATAL else "Run the command again to go on."
             raise ModelError(f"{mind.url} answered {error.status_code}: {str(error)[:_SHOWN]}.", hint) from None
+        if "tool-call-parser" in str(error):
+            raise ModelError(
+                f"{mind.url} was not started for tool calls.",
+                "vLLM wants --enable-auto-tool-choice and --tool-call-parser (hermes for Qwen2.5), "
+                "after -- with `toolscout model serve`.",
+            ) from None
         doing.stopped, doing.detail = "refused", str(error)[:_SHOWN]
     except ModelAPIError as error:
         raise ModelError(
@@ -275,7 +282,15 @@ async def _entered(stack: AsyncExitStack, name: str, client: Any) -> Any:
         raise UpstreamError(f"The server {name} does not start: {str(error) or type(error).__name__}.") from None
 
 
-def _direct(config: UpstreamConfig, log: Path) -> Any:
+async def _reached(stack: AsyncExitStack, name: str, config: UpstreamConfig, log: Path) -> Any:
+    """A connected client; servers that end on the newer protocol's first request are greeted by the older one's."""
+    try:
+        return await _entered(stack, name, _direct(config, log, "auto"))
+    except UpstreamError:
+        return await _entered(stack, name, _direct(config, log, "legacy"))
+
+
+def _direct(config: UpstreamConfig, log: Path, mode: Literal["auto", "legacy"]) -> Any:
     """A client of one upstream, without Toolscout between."""
     from fastmcp import Client
     from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
@@ -292,7 +307,7 @@ def _direct(config: UpstreamConfig, log: Path) -> Any:
     else:
         kind = SSETransport if whole.transport is Transport.SSE else StreamableHttpTransport
         transport = kind(whole.url, headers=dict(whole.headers), auth=whole.auth)
-    return Client(transport, mode="auto", init_timeout=_START_SECONDS)
+    return Client(transport, mode=mode, init_timeout=_START_SECONDS)
 
 
 def _toolscout(home: Path, environment: Mapping[str, str], log: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,7 @@ async def by_coordinates(
     if sandbox not in ("bubblewrap", "none"):
         raise BadInput(f"There is no sandbox '{sandbox}' for agents.", "Known are: bubblewrap, none.")
     place = choose(sandbox)
+    await asyncio.to_thread(work.mkdir, parents=True, exist_ok=True)
     installers = open_installers(work, Limits())
     entries = {}
     for name, at in servers.items():
@@ -158,7 +160,7 @@ async def _installed(
     target.parent.mkdir(parents=True, exist_ok=True)
     own_folder(target)
     try:
-        found = await installer.install(target, at.package, at.version)
+        found = await installer.install(target, at.package, at.version, at.until)
     except DeployError as error:
         raise UpstreamError(f"{at.package} cannot be installed: {error.verdict}.") from None
     wanted = [entry for entry in found.entries if not at.command or entry.name == at.command]

@@ -128,11 +128,16 @@ class Task(Strict):
 
 
 class Coordinates(Strict):
-    """Where a server of the set comes from. ``network``: it needs more than its pipes (the pages are on loopback)."""
+    """Where a server of the set comes from.
+
+    ``until`` (YYYY-MM-DD): none of what it depends on is taken from later; a server written for an older MCP library
+    does not start with today's. ``network``: it needs more than its pipes (the pages are on loopback).
+    """
 
     registry: str
     package: str
     version: str | None = None
+    until: str | None = Field(default=None, pattern=r"^\d{4}-\d{2}-\d{2}$")
     command: str = ""
     args: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
