@@ -419,8 +419,8 @@ class Engine:
             NotFound: a tool id that is not in the index.
             ModelError: the configured model cannot be reached or answered nonsense.
         """
-        from toolscout.server.calling.caller import Candidate
         from toolscout.server.calling.steps import offered
+        from toolscout.server.calling.suggestion import Candidate
 
         started = time.perf_counter()
         if not task.strip():

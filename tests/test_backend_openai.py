@@ -17,8 +17,9 @@ from toolscout.errors import BadInput, ModelError
 from toolscout.records import Tool
 from toolscout.server.backends import ContextOverflow, make_backend
 from toolscout.server.backends.openai import OpenAIBackend
-from toolscout.server.calling.caller import Caller, Candidate
+from toolscout.server.calling.caller import Caller
 from toolscout.server.calling.constrain import choice_schema, parse_answer
+from toolscout.server.calling.suggestion import Candidate
 from toolscout.settings import Settings
 from toolscout.validation import validate
 

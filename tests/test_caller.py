@@ -15,10 +15,11 @@ from odd_schemas import ODD
 from toolscout.records import Call, GoldCall, Tool
 from toolscout.server.backends import ContextOverflow, Generation, Token
 from toolscout.server.backends.gguf import GgufBackend
-from toolscout.server.calling.caller import ENABLE_MODEL, Caller, Candidate, without_model
+from toolscout.server.calling.caller import ENABLE_MODEL, Caller, without_model
 from toolscout.server.calling.choice import choice_probabilities, mean_probability
 from toolscout.server.calling.grounding import Grounds, idle, invented, is_placeholder
 from toolscout.server.calling.skeleton import extract, skeleton
+from toolscout.server.calling.suggestion import Candidate
 from toolscout.settings import Settings
 from toolscout.validation import validate
 
@@ -672,6 +673,38 @@ async def test_what_a_step_lacks_it_has_from_the_step_before() -> None:
     assert mail.depends_on == ["1"] and not mail.missing and not mail.ready, "where the value stands is a guess"
 
 
+async def test_a_list_in_the_request_takes_a_call_for_each_and_the_model_once() -> None:
+    model = Scripted(FILLED)
+    answer = await plan(
+        model, "The weather forecast for 3 days in Oslo and Bergen", [Candidate(FORECAST), Candidate(NOW)]
+    )
+    assert [(c.id, c.arguments["city"], c.arguments["days"], c.ready) for c in answer.calls] == [
+        ("1", "Oslo", 3, True),
+        ("2", "Bergen", 3, True),
+    ]
+    assert len(model.asked) == 1
+    few = await plan(
+        Scripted(FILLED), "The weather forecast for 3 days in Oslo, Bergen and Wien", [Candidate(FORECAST)], 2
+    )
+    assert len(few.calls) == 2, "no more than were asked for"
+
+
+async def test_a_clause_that_asks_again_is_another_call_which_leaves_out_what_stays() -> None:
+    first = '{"name": "send_mail", "arguments": {"to": "ann@example.org", "body": "hello"}}'
+    again = '{"name": "send_mail", "arguments": {"to": "bob@example.org"}, "missing": ["body"]}'
+    task = "Send mail with 'hello' to ann@example.org; then send mail to bob@example.org."
+    model = Scripted(first, again)
+    answer = await plan(model, task, [Candidate(FORECAST), Candidate(MAIL)])
+    assert [c.arguments for c in answer.calls] == [
+        {"to": "ann@example.org", "body": "hello"},
+        {"to": "bob@example.org", "body": "hello"},
+    ]
+    assert all(c.ready and not c.missing for c in answer.calls)
+    assert "hello" not in model.asked[-1]["messages"][-1]["content"].split("# Request")[1]
+    same = await plan(Scripted(first, first), task, [Candidate(FORECAST), Candidate(MAIL)])
+    assert len(same.calls) == 1, "the same again is none"
+
+
 async def test_a_first_step_that_lacks_something_says_so() -> None:
     model = Scripted('{"name": "send_mail", "arguments": {"to": "ann@example.org"}, "missing": ["body"]}')
     answer = await plan(model, "send mail to ann@example.org", [Candidate(FORECAST), Candidate(MAIL)])
@@ -702,7 +735,7 @@ def smollm(smollm2: Path) -> Iterator[GgufBackend]:
     """The 135M model, cut short: an untuned model of that size rambles until it is stopped."""
     backend = GgufBackend(smollm2, name="smollm2-135m", threads=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolscout.server.calling.caller._LOCAL_ANSWER_TOKENS", 64)
+        patch.setattr("toolscout.server.calling.writing._LOCAL_ANSWER_TOKENS", 64)
         yield backend
     asyncio.run(backend.close())
 

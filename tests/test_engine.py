@@ -15,7 +15,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 from toolscout.errors import BadInput
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import Server, ServerState, Tool
-from toolscout.server.calling.caller import Candidate, Suggestion
+from toolscout.server.calling.suggestion import Candidate, Suggestion
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
 from toolscout.settings import Settings

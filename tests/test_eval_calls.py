@@ -19,7 +19,7 @@ from toolscout.eval.report import calls_report
 from toolscout.eval.rows import read_calls, read_tools
 from toolscout.records import Call, GoldCall, Tool
 from toolscout.server.backends import ContextOverflow
-from toolscout.server.calling.caller import Candidate, SuggestedCall, Suggestion
+from toolscout.server.calling.suggestion import Candidate, SuggestedCall, Suggestion
 from toolscout.server.models import InstalledModel
 from toolscout.settings import Settings
 

@@ -24,7 +24,7 @@ from toolscout.eval.cli import app
 from toolscout.eval.rows import read_calls, read_tools
 from toolscout.records import Call, GoldCall
 from toolscout.server.backends import Generation
-from toolscout.server.calling.caller import Candidate, SuggestedCall, Suggestion
+from toolscout.server.calling.suggestion import Candidate, SuggestedCall, Suggestion
 
 DATA = Path(__file__).parent / "data" / "eval"
 TOOLS, CALLS = [DATA / "tools.jsonl"], [DATA / "calls.jsonl"]

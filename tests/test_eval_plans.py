@@ -16,7 +16,7 @@ from toolscout.eval.plans.measure import measure_plans, score_answers
 from toolscout.eval.plans.report import plan_report
 from toolscout.eval.plans.score import METRICS, Overlap, Verdict, rates
 from toolscout.server.backends import ContextOverflow
-from toolscout.server.calling.caller import Candidate, SuggestedCall, Suggestion
+from toolscout.server.calling.suggestion import Candidate, SuggestedCall, Suggestion
 
 TOOLS = [Path(__file__).parent / "data" / "eval" / "tools.jsonl"]
 KEYS = {

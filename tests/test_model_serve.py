@@ -33,8 +33,9 @@ from toolscout.server.backends.tuning import (
     setting_tuning,
     tuning_of_name,
 )
-from toolscout.server.calling.caller import Caller, Candidate
+from toolscout.server.calling.caller import Caller
 from toolscout.server.calling.constrain import choice_schema
+from toolscout.server.calling.suggestion import Candidate
 from toolscout.server.model_serving.environment import (
     PINNED,
     create,

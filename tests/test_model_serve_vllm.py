@@ -23,8 +23,9 @@ import pytest
 
 from toolscout.records import Tool
 from toolscout.server.backends.openai import OpenAIBackend
-from toolscout.server.calling.caller import Caller, Candidate, Suggestion
+from toolscout.server.calling.caller import Caller
 from toolscout.server.calling.constrain import call_schema, choice_schema, parse_answer
+from toolscout.server.calling.suggestion import Candidate, Suggestion
 from toolscout.server.upstreams.watchdog import group_members
 from toolscout.settings import Settings
 from toolscout.validation import validate

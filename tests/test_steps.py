@@ -51,3 +51,12 @@ def test_parts_that_no_tool_fits_are_no_steps_and_steps_are_bounded() -> None:
     offered = tools("mail", "weather", "map")
     assert steps_of("nothing of this kind at all, whatever it takes", offered, shared_words, 9) == []
     assert len(steps_of("weather please, then mail it. Show the map", offered, shared_words, 2)) == 2
+
+
+def test_what_follows_a_step_and_is_for_no_tool_belongs_to_it() -> None:
+    request = "weather in Oslo, Rome and Madrid. Then mail it, weather again"
+    first, second = steps_of(request, tools("mail", "weather"), shared_words, 9)
+    assert (first.tool, first.text) == (1, "weather in Oslo Madrid. weather again")
+    assert first.clauses == ("weather in Oslo", "Madrid.", "weather again")
+    assert first.said == "weather in Oslo, Rome and Madrid. weather again"
+    assert (second.text, second.said) == ("Then mail it", "Then mail it, ")

@@ -20,7 +20,7 @@ from toolscout.settings import Settings
 
 if TYPE_CHECKING:
     from toolscout.eval.calls.exemplars import Exemplars
-    from toolscout.server.calling.caller import Decoding
+    from toolscout.server.calling.suggestion import Decoding
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _exemplars(options: CallsOptions) -> Exemplars | None:
 
 
 def _decoding(text: str) -> Decoding:
-    from toolscout.server.calling.caller import Decoding
+    from toolscout.server.calling.suggestion import Decoding
 
     if text not in get_args(Decoding):
         raise BadInput(f"--decoding {text} is unknown.", f"Known: {', '.join(get_args(Decoding))}.")

@@ -17,7 +17,7 @@ from toolscout.settings import Settings
 
 if TYPE_CHECKING:
     from toolscout.eval.calls.exemplars import Exemplars
-    from toolscout.server.calling.caller import Decoding
+    from toolscout.server.calling.suggestion import Decoding
 
 Aspect = Literal["candidates", "decoding", "exemplars"]
 ASPECTS: tuple[str, ...] = get_args(Aspect)

@@ -27,7 +27,7 @@ from toolscout.validation import asking_less, refuse_document
 
 if TYPE_CHECKING:
     from toolscout.eval.calls.exemplars import Exemplars
-    from toolscout.server.calling.caller import Candidate, Decoding, Suggestion
+    from toolscout.server.calling.suggestion import Candidate, Decoding, Suggestion
 
 PLAN_STEPS = 10
 """``steps`` for a request with several gold calls: that there are several is told, how many is not."""
@@ -273,7 +273,7 @@ async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool], asking: A
     Raises ModelError for any other failure of the model.
     """
     from toolscout.server.backends import ContextOverflow
-    from toolscout.server.calling.caller import Candidate
+    from toolscout.server.calling.suggestion import Candidate
 
     outcome = Outcome(row.id, split_of(row), len(row.gold))
     clock = asking.clock if asking else time.perf_counter

@@ -126,7 +126,7 @@ async def _ask_all(
 
 
 async def _ask(caller: Suggests, tool: Tool, query: str) -> JsonObject:
-    from toolscout.server.calling.caller import Candidate
+    from toolscout.server.calling.suggestion import Candidate
 
     row: JsonObject = {"tool_id": tool.tool_id, "query": query, "state": "crashed", "arguments": None}
     start = time.perf_counter()

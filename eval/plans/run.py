@@ -24,7 +24,7 @@ from toolscout.records import Call, GoldCall, JsonObject, sha256_hex
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
-    from toolscout.server.calling.caller import Candidate
+    from toolscout.server.calling.suggestion import Candidate
 
 FOUND = 5
 """Tools that suggest_call searches when it is given none."""
@@ -81,7 +81,7 @@ class Planning:
         Raises ModelError for any other failure of the model.
         """
         from toolscout.server.backends import ContextOverflow
-        from toolscout.server.calling.caller import Candidate
+        from toolscout.server.calling.suggestion import Candidate
 
         given = Given(row.id, self.asked(row))
         start = time.perf_counter()
@@ -161,8 +161,8 @@ def searching(planning: Planning, say: Say) -> Iterator[Search]:
     """The product's search over the pool, in a throw-away home: as suggest_call searches, abstention included."""
     from toolscout.eval.retrieval.measure import RetrievalFiles, _build_apart
     from toolscout.index.search import SearchIndex
-    from toolscout.server.calling.caller import Candidate
     from toolscout.server.calling.steps import offered
+    from toolscout.server.calling.suggestion import Candidate
 
     with tempfile.TemporaryDirectory(prefix="toolscout-eval-") as home:
         mine = planning.settings.model_copy(update={"home": Path(home), "database": "", "starter": False})

@@ -3,7 +3,7 @@
 The grammar of an object's top level lets members come in any order and demands none of them. A grammar that
 forces the schema's order loses optional arguments, since a model that has passed one over cannot come back to it;
 one that demands every required argument makes the model invent what the request does not say. What is absent
-after decoding is asked for once more or reported as missing (:mod:`toolscout.server.calling.caller`). Nested objects
+after decoding is asked for once more or reported as missing (:mod:`toolscout.server.calling.writing`). Nested objects
 keep the schema's order and demand what is required, for there nobody would ask again.
 
 What names one particular thing (an id, a key, an address, a path) has to stand in the request anyway

@@ -41,21 +41,30 @@ Cosines = Callable[[str, Sequence[Tool]], tuple[list[float], float]]
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a request, and the index of its tool among the candidates."""
+    """Parts of a request, and the index of their tool among the candidates."""
 
     tool: int
     text: str
+    clauses: tuple[str, ...] = ()
+    """The same one by one, with those that follow and are for no tool by themselves."""
+    said: str = ""
+    """The stretches of the request that these come from, as they stand there."""
 
 
 def parts(task: str) -> list[str]:
     """The clauses of a request, in its order; a request of one clause is one part."""
+    return [part for part, _ in _parts_at(task)]
+
+
+def _parts_at(task: str) -> list[tuple[str, int]]:
     found, start = [], 0
     for match in _BREAKS.finditer(task):
         if match["kept"] is None:
-            found.append(task[start : match.start()])
+            found.append((task[start : match.start()], start))
             start = match.end()
-    found.append(task[start:])
-    return [part for part in map(str.strip, found) if len(part.encode()) >= _SHORTEST] or [task]
+    found.append((task[start:], start))
+    long = [(part.strip(), at) for part, at in found if len(part.strip().encode()) >= _SHORTEST]
+    return long or [(task, 0)]
 
 
 def offered(steps: int) -> int:
@@ -70,16 +79,24 @@ def offered(steps: int) -> int:
 def steps_of(task: str, tools: Sequence[Tool], cosines: Cosines, most: int) -> list[Step]:
     """One step for each tool that a part of the request is for, in the request's order, at most ``most``.
 
-    A tool is used once: two parts for one tool are mostly one step, said at length.
+    A tool is one step: two parts for one tool are mostly one call, said at length. Where they are several is seen when
+    the first one is written (`toolscout.server.calling.repeats`).
     """
     whole, _ = cosines(task, tools)
-    steps: dict[int, Step] = {}
-    for part in parts(task)[:_MOST_PARTS]:
+    own: dict[int, list[str]] = {}
+    clauses: dict[int, list[str]] = {}
+    runs: list[tuple[int, int]] = []
+    for part, at in _parts_at(task)[:_MOST_PARTS]:
         near, _ = cosines(part, tools)
-        scores = [own + _WHOLE * all_ for own, all_ in zip(near, whole, strict=True)]
+        scores = [score + _WHOLE * all_ for score, all_ in zip(near, whole, strict=True)]
         best = max(range(len(tools)), key=scores.__getitem__)
-        if best in steps:
-            steps[best] = Step(best, f"{steps[best].text} {part}")
-        elif scores[best] >= _LEAST and len(steps) < most:
-            steps[best] = Step(best, part)
-    return list(steps.values())
+        if best in own or (scores[best] >= _LEAST and len(own) < most):
+            own.setdefault(best, []).append(part)
+            runs.append((best, at))
+        if runs:
+            clauses.setdefault(runs[-1][0], []).append(part)
+    said: dict[int, list[str]] = {}
+    ends = [start for _, start in runs[1:]] + [len(task)]
+    for (tool, start), end in zip(runs, ends, strict=False):  # without a run there is one end, of nothing
+        said.setdefault(tool, []).append(task[start:end])
+    return [Step(tool, " ".join(own[tool]), tuple(clauses[tool]), "".join(said[tool])) for tool in own]

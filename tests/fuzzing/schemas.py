@@ -22,9 +22,10 @@ from toolscout.records import Tool, fingerprint
 from toolscout.schema import simplify, simplify_arguments
 from toolscout.server.calling import constrain
 from toolscout.server.calling.blanks import trimmed
-from toolscout.server.calling.caller import Candidate, without_model
+from toolscout.server.calling.caller import without_model
 from toolscout.server.calling.grounding import Grounds, idle, invented, repeated
 from toolscout.server.calling.skeleton import extract, skeleton
+from toolscout.server.calling.suggestion import Candidate
 from toolscout.signature import compact_signature, parameters, summary_line
 from toolscout.validation import bounded_schema, explain, schema_trouble, unwrap_envelope, validate
 
