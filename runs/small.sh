@@ -8,12 +8,13 @@
 # project. Stopped, the same command goes on: each stage goes on by itself, and a finished one is not repeated.
 #
 # Environment: TOOLSCOUT (the command; it needs the extras local and train), PACKAGES (a file of packages, by default
-# runs/small.txt), MODEL (that writes the data), TOOLS, STEPS and ROWS (how much is written, learnt and measured).
+# runs/small.txt), MODEL (that writes the data) or ENDPOINT (of a model of your own that does, with CONCURRENCY requests at
+# once), TOOLS, STEPS and ROWS (how much is written, learnt and measured).
 # It needs Linux with bubblewrap, Node.js with npm, and a network: packages and weights come from the registries.
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
-  sed -n '2,13s/^# \{0,1\}//p' "$0"
+  sed -n '2,14s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 repo=$(cd "$(dirname "$0")/.." && pwd)
@@ -37,22 +38,27 @@ run catalog import --servers "$servers" --tools "$tools"
 run find "what time is it in another city"
 
 stage "3. Synthesis: a local model writes requests and calls, filters drop what is poor"
-run model pull "$model"
 if [ ! -s "$out/synth/calls.jsonl" ]; then
-  coproc MODEL_SERVER { exec "${toolscout[@]}" model serve "$model" --port 0 --slots 4 --json; }
-  server=$MODEL_SERVER_PID
-  trap 'kill "$server" 2>/dev/null || true' EXIT
-  told=
-  while IFS= read -r line <&"${MODEL_SERVER[0]}"; do
-    told+=$line
-    if [ "$line" = "}" ]; then break; fi
-  done
-  address=$(sed -n 's/.*"url": "\([^"]*\)".*/\1/p' <<<"$told")
+  address=${ENDPOINT:-}
+  if [ -z "$address" ]; then
+    run model pull "$model"
+    coproc MODEL_SERVER { exec "${toolscout[@]}" model serve "$model" --port 0 --slots 4 --json; }
+    server=$MODEL_SERVER_PID
+    trap 'kill "$server" 2>/dev/null || true' EXIT
+    told=
+    while IFS= read -r line <&"${MODEL_SERVER[0]}"; do
+      told+=$line
+      if [ "$line" = "}" ]; then break; fi
+    done
+    address=$(sed -n 's/.*"url": "\([^"]*\)".*/\1/p' <<<"$told")
+  fi
   run synth calls --tools "$tools" --servers "$servers" --out "$out/synth" --endpoint "$address" \
-    --limit "${TOOLS:-24}" --instructions 2 --depth 1 --concurrency 4 --max-tokens 400
-  kill "$server"
-  wait "$server" || true
-  trap - EXIT
+    --limit "${TOOLS:-24}" --instructions 2 --depth 1 --concurrency "${CONCURRENCY:-4}" --max-tokens 400
+  if [ -n "${server:-}" ]; then
+    kill "$server"
+    wait "$server" || true
+    trap - EXIT
+  fi
   if [ ! -s "$out/synth/calls.jsonl" ]; then
     echo "No call outlived the filters ($out/synth/report.html says why): set MODEL to a larger model, or TOOLS to more." >&2
     exit 1

@@ -1,4 +1,9 @@
-"""Call: the arguments that an instruction asks for, given the gold tool, asked for as serving does."""
+"""Call: the arguments that an instruction asks for, given the gold tool, asked for as serving does.
+
+A small model that is shown a schema writes parts of it as arguments (``type``, ``required``), and optional arguments
+with values that nobody named. Both are taken out, as serving does; what is required and not grounded is left to the
+filter.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from dataclasses import dataclass
 
 from toolscout.errors import InvalidArguments
 from toolscout.prompt import NONE, labels, render
-from toolscout.records import JsonObject
+from toolscout.records import JsonObject, Tool
 from toolscout.synth.bench import Bench
 from toolscout.synth.chain import Outcome
 from toolscout.synth.drafts import Draft
@@ -15,6 +20,8 @@ from toolscout.synth.writer import NoAnswer
 from toolscout.validation import unwrap_envelope, validate
 
 _PROBLEMS = 3
+_OPEN = ("additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf", "$ref", "if")
+"""Where one of these stands the arguments' names may be elsewhere than under ``properties``."""
 
 
 @dataclass
@@ -41,6 +48,7 @@ class MakeCall:
             "prompt": render("", []),
             "model": self.bench.writer.model,
             "max_tokens": self.bench.settings.max_tokens,
+            "taken out": "unknown names; optional values that the instruction does not give",
         }
 
     async def work(self, item: Draft) -> Outcome:
@@ -83,7 +91,25 @@ class MakeCall:
             return Outcome.drop("value missing", ", ".join(answer.missing), item.text)
         if answer.arguments is None:
             return Outcome.drop("tool does not fit", "", item.text)
-        return Outcome([item.model_copy(update={"arguments": answer.arguments})])
+        arguments = self.without_made_up(tool, item.text, answer.arguments)
+        return Outcome([item.model_copy(update={"arguments": arguments})])
+
+    def without_made_up(self, tool: Tool, text: str, arguments: JsonObject) -> JsonObject:
+        """The arguments without names that the schema lacks and without optional values that the instruction lacks.
+
+        Unchanged where less would be less valid.
+        """
+        schema = tool.input_schema
+        known, required = schema.get("properties") or {}, schema.get("required") or ()
+        # Without "additionalProperties" anything is valid, and nothing but the named is meant.
+        closed = all(schema.get(word, False) is False for word in _OPEN)
+        kept = {name: value for name, value in arguments.items() if name in known or not closed}
+        if self.bench.ungrounded is not None:
+            made_up = set(self.bench.ungrounded(tool, text, kept)) - set(required)
+            kept = {name: value for name, value in kept.items() if name not in made_up}
+        if len(kept) == len(arguments) or len(validate(kept, schema)) > len(validate(arguments, schema)):
+            return arguments
+        return kept
 
 
 def _form(label: str) -> JsonObject:
