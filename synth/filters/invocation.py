@@ -1,13 +1,11 @@
 """Invocation: instructions from which no model finds the tool (MCP-Flow, arXiv 2510.24284, 3.3).
 
-Two models are each shown the instruction and three tools, the gold and two random ones, as serving shows them. If both
-miss the gold, the instruction does not tell what is wanted. Where only one model is given, it is asked twice, beside
-other random tools.
+A model is shown the instruction and three tools, the gold and two random ones, as serving shows them, and a second model
+where the first one misses the gold. If both do, the instruction does not tell what is wanted. Where only one model is
+given, it is asked again beside other random tools. Only the name is asked for: answers cost more than prompts.
 """
 
 from __future__ import annotations
-
-import asyncio
 
 from toolscout.prompt import NONE, labels, render
 from toolscout.records import JsonObject, Tool
@@ -40,11 +38,11 @@ class Invocation:
 
     async def work(self, item: Draft) -> Outcome:
         """See `Step`."""
-        writers = (self.bench.writer, self.bench.judge)
-        right = await asyncio.gather(*(self._finds(item, writer, turn) for turn, writer in enumerate(writers)))
-        if not any(right):
-            return Outcome.drop("no model finds the tool", "", item.text)
-        return Outcome([item.model_copy(update={"scores": {**item.scores, "invocation": float(sum(right))}})])
+        for turn, writer in enumerate((self.bench.writer, self.bench.judge)):
+            if await self._finds(item, writer, turn):
+                scores = {**item.scores, "invocation": 1.0 - turn / 2}
+                return Outcome([item.model_copy(update={"scores": scores})])
+        return Outcome.drop("no model finds the tool", "", item.text)
 
     async def _finds(self, item: Draft, writer: Writer, turn: int) -> bool:
         candidates = self._candidates(item, turn)
@@ -59,8 +57,9 @@ class Invocation:
 
         form: JsonObject = {
             "type": "object",
-            "properties": {"name": {"enum": [*names, NONE]}, "arguments": {"type": "object"}},
+            "properties": {"name": {"enum": [*names, NONE]}},
             "required": ["name"],
+            "additionalProperties": False,
         }
         try:
             return await writer.write(render(item.text, candidates), read, schema=form) == gold
