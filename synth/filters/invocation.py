@@ -1,8 +1,8 @@
 """Invocation: instructions from which no model finds the tool (MCP-Flow, arXiv 2510.24284, 3.3).
 
 A model is shown the instruction and three tools, the gold and two random ones, as serving shows them, and a second
-model where the first one misses the gold. If both do, the instruction does not tell what is wanted. Where only one model
-is given, it is asked again beside other random tools. Only the name is asked for: answers cost more than prompts.
+model where the first one misses the gold. If both do, the instruction does not tell what is wanted. Where only one
+model is given, it is asked again beside other random tools. Only the name is asked for: answers cost more than prompts.
 """
 
 from __future__ import annotations
