@@ -9,20 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
-import logging
-import os
-import secrets
-import shutil
-import signal
-import socket
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from toolscout.crawler.deploy import Outcome
@@ -30,10 +21,8 @@ from toolscout.crawler.failures import Failure, Verdict, excerpt
 from toolscout.crawler.place import Place, Seat
 from toolscout.crawler.remote_station import MOST_SLOTS, Opened, RemoteStation, Setup
 from toolscout.crawler.station import Order
-from toolscout.errors import BadInput, NotAllowed, NotFound, ToolscoutError, UpstreamError
-
-LOCAL = "local"
-"""Address of a cluster of one machine that is started for this crawl and ends with it."""
+from toolscout.errors import NotAllowed, ToolscoutError, UpstreamError
+from toolscout.ray_link import check_ray, join_cluster, said_by_ray
 
 _TRIES = 3
 """A package whose station died so often while it was deployed has failed."""
@@ -45,12 +34,6 @@ _PATIENCE = 60.0
 _OPENING = 180.0
 """Seconds that a station may take to open."""
 _CLOSING = 20.0
-_KNOCKING = 10.0
-_TOLD = 350
-"""Characters of what Ray says of one death."""
-_PARTS = ("class_name:", "actor_id:", "pid:", "namespace:", "ip:")
-_LOCAL_STORE = 128 << 20
-"""Bytes of Ray's object store in local mode: outcomes are small."""
 
 
 @dataclass(eq=False)
@@ -88,12 +71,7 @@ class Cluster(Place):
     """
 
     def __init__(self, address: str, setup: Setup, workers: int, note: Callable[[str], None] = lambda _: None) -> None:
-        if "://" in address:
-            raise BadInput(
-                f"{address} is an address for Ray's client.", "Run the crawl on a machine of the cluster: --ray auto."
-            )
-        if importlib.util.find_spec("ray") is None:
-            raise NotAllowed("Ray is not installed.", 'Install it with: pip install "toolscout[ray]"')
+        check_ray(address)
         self._address = address
         self._setup = setup
         self._workers = min(max(1, workers), MOST_SLOTS)
@@ -108,10 +86,11 @@ class Cluster(Place):
         self._over: ToolscoutError | None = None
         self._alone = asyncio.Lock()
         self._ends = AsyncExitStack()
+        self._joined = self._ends.enter_context(ExitStack())
 
     async def __aenter__(self) -> Cluster:
         try:
-            self._connect()
+            self._ray = join_cluster(self._address, self._joined)
             await asyncio.gather(*self._look(await asyncio.to_thread(self._ray.nodes)))
             self.registries = frozenset().union(*(m.opened.registries for m in self._machines))
             for machine in list(self._machines):
@@ -158,8 +137,8 @@ class Cluster(Place):
                     await self._give(machine, slot)
                     raise error.as_instanceof_cause() from None
                 except self._ray.exceptions.RayError as error:
-                    deaths.append(f"{machine.opened.name}: {_said(error)}")
-                    await self._lost(machine, _said(error))
+                    deaths.append(f"{machine.opened.name}: {said_by_ray(error)}")
+                    await self._lost(machine, said_by_ray(error))
                 else:
                     if not isinstance(done, ToolscoutError):
                         self._nodes[machine.node].died = 0
@@ -221,7 +200,7 @@ class Cluster(Place):
             try:
                 nodes = await asyncio.to_thread(self._ray.nodes)
             except self._ray.exceptions.RayError as error:
-                await self._stop(UpstreamError(f"The Ray cluster does not answer any more: {_said(error)}."))
+                await self._stop(UpstreamError(f"The Ray cluster does not answer any more: {said_by_ray(error)}."))
                 return
             self._look(nodes)
             alive = {n["NodeID"] for n in nodes if n["Alive"]}
@@ -253,7 +232,7 @@ class Cluster(Place):
         except TimeoutError:
             await self._refuse(node, f"nothing came within {_OPENING:.0f} s", actor)
         except self._ray.exceptions.RayError as error:
-            await self._refuse(node, _said(error), actor)
+            await self._refuse(node, said_by_ray(error), actor)
         except asyncio.CancelledError:
             self._ray.kill(actor)
             raise
@@ -314,41 +293,6 @@ class Cluster(Place):
         with contextlib.suppress(Exception):
             self._ray.kill(actor)
 
-    # --- Ray ---------------------------------------------------------------------------------------------------------
-
-    def _connect(self) -> None:
-        """Join the cluster, or start one. Nothing is reported to Ray's makers, and no dashboard is started."""
-        if self._address not in (LOCAL, "auto"):
-            _knock(self._address)
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        options: dict[str, Any] = {"address": self._address}
-        if self._address == LOCAL:
-            # The loopback only, and only for who knows the key: whoever reaches a Ray cluster runs code on it.
-            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-            os.environ["RAY_AUTH_MODE"] = "token"
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-            folder = tempfile.mkdtemp(prefix="toolscout-ray-")
-            self._ends.callback(shutil.rmtree, folder, True)
-            options |= {"include_dashboard": False, "num_cpus": 1, "object_store_memory": _LOCAL_STORE}
-            options |= {"_temp_dir": folder}
-        import ray
-        import ray.exceptions
-        import ray.util.scheduling_strategies
-
-        self._ray = ray
-        # A thread of Ray's prints what it finds noteworthy, on stdout.
-        nowhere = self._ends.enter_context(Path(os.devnull).open("w"))  # noqa: SIM115
-        self._ends.enter_context(contextlib.redirect_stdout(nowhere))
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise _nobody(self._address, said.rstrip(".")) from None
-        finally:
-            signal.signal(signal.SIGTERM, handler)  # Ray puts its own in its place
-        self._ends.callback(ray.shutdown)
-
 
 class _Chair(Seat):
     def __init__(self, cluster: Cluster, machine: _Machine, slot: int) -> None:
@@ -358,28 +302,3 @@ class _Chair(Seat):
 
     async def deploy(self, order: Order) -> Outcome:
         return await self._cluster.deploy(order, self._machine, self._slot)
-
-
-def _knock(address: str) -> None:
-    """See that somebody listens there: Ray would try for minutes."""
-    host, sep, port = address.rpartition(":")
-    if not sep or not port.isdecimal():
-        raise BadInput(f"{address} is no address of a Ray cluster.", "Use HOST:PORT, auto or local.")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCKING).close()
-    except (OSError, OverflowError) as error:
-        raise _nobody(address, str(error)) from None
-
-
-def _nobody(address: str, why: str) -> NotFound:
-    return NotFound(
-        f"No Ray cluster can be used at {address}: {why}.",
-        "Start one with: ray start --head; set RAY_AUTH_MODE=token where it has a token; or take --ray local.",
-    )
-
-
-def _said(error: Exception) -> str:
-    """What Ray says of a failure, without the names of its own parts."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = " ".join(line for line in lines if not line.startswith(_PARTS)).partition(" Some common causes")[0]
-    return told[:_TOLD] or type(error).__name__

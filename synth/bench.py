@@ -35,11 +35,18 @@ class Bench:
     second: Writer | None = None
     encoder: Encoder | None = None
     ungrounded: Ungrounded | None = None
+    at_once: int = 0
+    """Inputs that steps work at together; 0 for as many as requests. More where several machines are asked."""
 
     @cached_property
     def pool(self) -> ToolPool:
         """The tools, with what does the same and what looks alike."""
         return ToolPool(self.tools.values(), self.servers)
+
+    @property
+    def inputs_at_once(self) -> int:
+        """Inputs that a step works at together."""
+        return self.at_once or self.settings.concurrency
 
     @property
     def writer(self) -> Writer:

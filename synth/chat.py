@@ -40,6 +40,10 @@ class TooLong(ModelError):
     """The request does not fit the model's context: this one is left out, others go on."""
 
 
+class Unreachable(ModelError):
+    """No answer came in time, or none but errors that pass, in all tries: elsewhere one may."""
+
+
 class ChatEndpoint:
     """``POST <url>/chat/completions``. Safe to use from many tasks of one event loop.
 
@@ -159,7 +163,7 @@ class ChatEndpoint:
 
     async def _send(self, method: str, path: str, body: JsonObject | None) -> tuple[JsonObject, int]:
         """The JSON object answered and how many tries failed before it."""
-        failure = ModelError(f"{self.url} does not answer.")
+        failure = Unreachable(f"{self.url} does not answer.")
         for attempt in range(self.retries + 1):
             await self._rest()
             pause = min(self.longest_pause, _FIRST_PAUSE * 2**attempt) * (0.5 + random.random() / 2)
@@ -168,18 +172,18 @@ class ChatEndpoint:
             except httpx.InvalidURL as error:
                 raise BadInput(f"{self.url} is not the address of a model endpoint: {error}.") from None
             except httpx.ReadTimeout:
-                failure = ModelError(
+                failure = Unreachable(
                     f"{self.url} took more than {self.timeout:g} s for an answer.",
                     "Raise TOOLSCOUT_SYNTH_TIMEOUT or lower --concurrency, and run the command again to go on.",
                 )
             except httpx.HTTPError as error:
                 said = str(error) or type(error).__name__
-                failure = ModelError(f"{self.url} cannot be reached: {said}.", "Run the command again to go on.")
+                failure = Unreachable(f"{self.url} cannot be reached: {said}.", "Run the command again to go on.")
             else:
                 if response.status_code not in _RETRIED:
                     return self._checked(response, path), attempt
                 said = f"{response.status_code}: {error_text(response)}"
-                failure = ModelError(f"{self.url} answered {said}.", "Run the command again to go on.")
+                failure = Unreachable(f"{self.url} answered {said}.", "Run the command again to go on.")
                 if response.status_code == 429:  # everyone waits: the others would only be turned away as well
                     pause = min(self.longest_pause, max(pause, _retry_after(response)))
                     self._rest_until = max(self._rest_until, time.monotonic() + pause)

@@ -143,7 +143,7 @@ class _Chain:
                 if isinstance(step, Sweep):
                     drafts, count = run_sweep(step, [i for i in items if isinstance(i, Draft)], path)
                 else:
-                    concurrency = self.bench.settings.concurrency
+                    concurrency = self.bench.inputs_at_once
                     drafts, count = await run_step(step, items, path, concurrency=concurrency, tick=self.tick)
             except Exception:
                 self._write(None)

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from toolscout.errors import NotAllowed
 from toolscout.records import JsonObject
 from toolscout.synth.answer_store import AnswerStore, answer_key
-from toolscout.synth.chat import ChatEndpoint, Message, Reply, TooLong
+from toolscout.synth.chat import Message, Reply, TooLong
 from toolscout.synth.parsing import Unreadable
 
 T = TypeVar("T")
@@ -36,6 +36,31 @@ class NoAnswer(Exception):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(detail or reason)
         self.reason, self.detail = reason, detail
+
+
+class Endpoint(Protocol):
+    """Where a model is asked: `ChatEndpoint`, or one that spreads requests over machines."""
+
+    model: str
+
+    async def prepare(self) -> str:
+        """See `ChatEndpoint.prepare`."""
+        ...
+
+    async def ask(
+        self,
+        messages: list[Message],
+        *,
+        max_tokens: int = ...,
+        temperature: float = ...,
+        schema: JsonObject | None = ...,
+    ) -> Reply:
+        """See `ChatEndpoint.ask`."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 @dataclass
@@ -100,7 +125,7 @@ class Writer:
 
     def __init__(
         self,
-        endpoint: ChatEndpoint,
+        endpoint: Endpoint,
         store: AnswerStore,
         purse: Purse,
         *,

@@ -10,7 +10,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import secrets
 import signal
 import sqlite3
 import subprocess
@@ -26,6 +25,7 @@ import pytest
 from crawl_registry import PACKAGES, PackageServer
 from crawl_work import LIMITS, needs_node, needs_sandbox, processes_with, run_cli, work_folder
 from databases import Postgres
+from ray_cluster import address_of, quiet_and_private, two_nodes
 
 from toolscout.crawler.cluster import Cluster
 from toolscout.crawler.deploy import Outcome
@@ -89,22 +89,6 @@ async def test_stations_on_one_machine_have_folders_and_users_of_their_own(work:
 
 # --- with Ray --------------------------------------------------------------------------------------------------------
 
-_HEAD = """
-import os, sys, tempfile, shutil
-folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ts-ray-", dir="/tmp")
-os.mkdir(f"{folder}/ray")
-from ray.cluster_utils import Cluster
-node = {"num_cpus": 1, "object_store_memory": 100 << 20}
-cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-cluster.add_node(**node)
-print(cluster.address, flush=True)
-for line in sys.stdin:
-    cluster.add_node(**node)
-    print("added", flush=True)
-cluster.shutdown()
-shutil.rmtree(folder, ignore_errors=True)
-"""
-
 
 @pytest.fixture
 def work() -> Iterator[Path]:
@@ -119,32 +103,20 @@ def packages() -> Iterator[PackageServer]:
             patch.setenv(name, "")
         for name, value in server.environment().items():
             patch.setenv(name, value)
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # the loopback only
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        quiet_and_private(patch)
         yield server
     server.close()
 
 
 @pytest.fixture(scope="module")
 def head(packages: PackageServer) -> Iterator[subprocess.Popen[str]]:
-    """Two nodes. They end with this process: then their keeper's stdin closes."""
-    keeper = subprocess.Popen(
-        [sys.executable, "-c", _HEAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    yield keeper
-    assert keeper.stdin is not None
-    keeper.stdin.close()
-    keeper.wait(60)
+    with two_nodes() as keeper:
+        yield keeper
 
 
 @pytest.fixture(scope="module")
 def address(head: subprocess.Popen[str]) -> str:
-    assert head.stdout is not None
-    said = head.stdout.readline().strip()
-    assert ":" in said, "the cluster did not start"
-    return said
+    return address_of(head)
 
 
 class Driver:

@@ -104,7 +104,7 @@ class _Run:
     async def step(self, step: Step[Any], items: Sequence[Draft]) -> list[Draft]:
         try:
             drafts, count = await run_step(
-                step, items, self._file(step.name), concurrency=self.bench.settings.concurrency, tick=self.tick
+                step, items, self._file(step.name), concurrency=self.bench.inputs_at_once, tick=self.tick
             )
         except Exception:
             self._write(None)

@@ -114,7 +114,7 @@ class _Rows:
                 if isinstance(step, Sweep):
                     drafts, count = run_sweep(step, drafts, path)
                 else:
-                    at_once = settings.calls_at_once if step.name == "execute" else settings.concurrency
+                    at_once = settings.calls_at_once if step.name == "execute" else self.bench.inputs_at_once
                     drafts, count = await run_step(step, drafts, path, concurrency=at_once, tick=self.tick)
             except Exception:
                 self._write(None)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import BadInput
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from toolscout.settings import Settings
     from toolscout.synth.answer_store import AnswerStore
     from toolscout.synth.bench import Bench
-    from toolscout.synth.chat import ChatEndpoint
     from toolscout.synth.settings import SynthSettings
-    from toolscout.synth.writer import Price
+    from toolscout.synth.stations import Machines
+    from toolscout.synth.writer import Endpoint, Price
 
+_SPREAD = 64
 _PLACES = ("seen", "unseen_tool", "unseen_server")
 
 
@@ -64,12 +65,14 @@ async def open_bench(
     encoder: str | None = None,
     encodes: bool = True,
     asks: bool = True,
+    ray: str | None = None,
 ) -> AsyncIterator[Bench]:
     """The bench of one run, closed at its end.
 
     :param encoder: as ``TOOLSCOUT_ENCODER``, which it overrides.
     :param encodes: whether an encoder is needed.
     :param asks: whether models are needed.
+    :param ray: address of a Ray cluster whose machines ask the models (`toolscout.synth.stations.Machines`).
     :raises BadInput: no endpoint is named, or the encoder is none.
     """
     from toolscout.index.encoder import make_encoder
@@ -84,38 +87,54 @@ async def open_bench(
     if not asks:
         yield bench
         return
-    asked = _endpoints(settings, general)
-    gate = asyncio.Semaphore(settings.concurrency)
-    store = _store(folder, cache)
-    try:
-        purse = Purse(settings.max_cost, spent=store.price())
-        writers = [
-            Writer(e, store, purse, price=p, max_tokens=settings.max_tokens, repairs=settings.repairs, gate=gate)
-            for e, p in asked
-        ]
-        bench.first, bench.second = writers[0], writers[1] if len(writers) > 1 else None
-        yield bench
-    finally:
-        for one, _ in asked:
-            await one.close()
-        store.close()
+    with ExitStack() as joined:
+        machines = joined.enter_context(_machines(ray)) if ray else None
+        asked = _endpoints(settings, general, machines)
+        if machines is not None:
+            # Each machine has its own bound: here only as many inputs are held as a large cluster may want.
+            bench.at_once = settings.concurrency * _SPREAD
+        gate = asyncio.Semaphore(bench.inputs_at_once)
+        store = _store(folder, cache)
+        try:
+            purse = Purse(settings.max_cost, spent=store.price())
+            writers = [
+                Writer(e, store, purse, price=p, max_tokens=settings.max_tokens, repairs=settings.repairs, gate=gate)
+                for e, p in asked
+            ]
+            bench.first, bench.second = writers[0], writers[1] if len(writers) > 1 else None
+            yield bench
+        finally:
+            for one, _ in asked:
+                await one.close()
+            store.close()
 
 
-def _endpoints(settings: SynthSettings, general: Settings) -> list[tuple[ChatEndpoint, Price]]:
+def _machines(address: str) -> Machines:
+    from toolscout.commands.output import note
+    from toolscout.synth.stations import Machines
+
+    return Machines(address, note)
+
+
+def _endpoints(settings: SynthSettings, general: Settings, machines: Machines | None) -> list[tuple[Endpoint, Price]]:
     """The model that writes, and where another one is named, the one that judges. Raises BadInput without any."""
     from toolscout.synth.chat import ChatEndpoint
     from toolscout.synth.writer import Price
 
-    def endpoint(url: str, model: str, key: str) -> ChatEndpoint:
-        return ChatEndpoint(
-            url,
-            model=model,
-            key=key,
-            timeout=settings.timeout,
-            retries=settings.retries,
-            longest_pause=settings.longest_pause,
-            connections=settings.concurrency,
-        )
+    def endpoint(url: str, model: str, key: str) -> Endpoint:
+        options: dict[str, Any] = {
+            "model": model,
+            "key": key,
+            "timeout": settings.timeout,
+            "retries": settings.retries,
+            "longest_pause": settings.longest_pause,
+            "connections": settings.concurrency,
+        }
+        if machines is None:
+            return ChatEndpoint(url, **options)
+        from toolscout.synth.stations import StationEndpoint
+
+        return StationEndpoint(machines, url, at_once=settings.concurrency, **options)
 
     url, model, key = settings.model_url, settings.model, settings.model_key
     if not url:

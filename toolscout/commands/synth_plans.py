@@ -21,6 +21,7 @@ from toolscout.commands.synthesis import (
     Model,
     PriceIn,
     PriceOut,
+    Ray,
     SecondEndpoint,
     SecondModel,
     SecondPriceIn,
@@ -79,6 +80,7 @@ def plans(
     ] = None,
     encoder: Encoder = None,
     concurrency: Concurrency = None,
+    ray: Ray = None,
     price_in: PriceIn = None,
     price_out: PriceOut = None,
     second_price_in: SecondPriceIn = None,
@@ -123,7 +125,7 @@ def plans(
         )
 
     async def main(tick: Callable[[float, float | None], None]) -> Result:
-        opened = open_bench(shown(pool.values(), known), known, settings, out, cache=cache, encoder=encoder)
+        opened = open_bench(shown(pool.values(), known), known, settings, out, cache=cache, encoder=encoder, ray=ray)
         async with opened as bench:
             return await make_plans(
                 found, bench, out, filters=wanted, left_out=left, tick=lambda _, done, total: tick(done, total)

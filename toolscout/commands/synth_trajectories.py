@@ -21,6 +21,7 @@ from toolscout.commands.synthesis import (
     Model,
     PriceIn,
     PriceOut,
+    Ray,
     SecondEndpoint,
     SecondModel,
     SecondPriceIn,
@@ -89,6 +90,7 @@ def trajectories(
         float | None, typer.Option(min=0, max=10, help="Drop when the answer is judged below this.", show_default="6")
     ] = None,
     concurrency: Concurrency = None,
+    ray: Ray = None,
     price_in: PriceIn = None,
     price_out: PriceOut = None,
     second_price_in: SecondPriceIn = None,
@@ -135,7 +137,14 @@ def trajectories(
 
     async def main(tick: Callable[[float, float | None], None]) -> Ran:
         opened = open_bench(
-            shown(pool.values(), known), known, settings, out, cache=cache, encodes=False, asks=not execute_only
+            shown(pool.values(), known),
+            known,
+            settings,
+            out,
+            cache=cache,
+            encodes=False,
+            asks=not execute_only,
+            ray=ray,
         )
         async with opened as bench, Caller(target, settings.call_timeout) as caller:
             return await make_trajectories(

@@ -38,7 +38,18 @@ Cache = Annotated[
 Encoder = Annotated[
     str | None, typer.Option(help="Encoder of the resemblance filter, as TOOLSCOUT_ENCODER.", show_default="default")
 ]
-Concurrency = Annotated[int | None, typer.Option(min=1, help="Most requests under way at once.", show_default="8")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(min=1, help="Most requests under way at once; with --ray, on each machine.", show_default="8"),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Ask the endpoint from every machine of a Ray cluster: HOST:PORT, auto, or local (a new one, here).",
+        show_default="(no)",
+    ),
+]
 MaxCost = Annotated[float | None, typer.Option(min=0, help="Cost ceiling of the folder; 0: none.", show_default="0")]
 PriceIn = Annotated[float | None, typer.Option(min=0, help="Price of a million prompt tokens.", show_default="0")]
 PriceOut = Annotated[float | None, typer.Option(min=0, help="Price of a million answer tokens.", show_default="0")]
@@ -105,6 +116,7 @@ def calls(
     judge: JudgeBelow = None,
     encoder: Encoder = None,
     concurrency: Concurrency = None,
+    ray: Ray = None,
     price_in: PriceIn = None,
     price_out: PriceOut = None,
     second_price_in: SecondPriceIn = None,
@@ -150,6 +162,7 @@ def calls(
             cache=cache,
             encoder=encoder,
             encodes="resembles" in wanted,
+            ray=ray,
         )
         async with opened as bench:
             bench.environment = local
@@ -179,6 +192,7 @@ def filter_command(
     judge: JudgeBelow = None,
     encoder: Encoder = None,
     concurrency: Concurrency = None,
+    ray: Ray = None,
     price_in: PriceIn = None,
     price_out: PriceOut = None,
     second_price_in: SecondPriceIn = None,
@@ -218,6 +232,7 @@ def filter_command(
             encoder=encoder,
             encodes="resembles" in wanted,
             asks=asks,
+            ray=ray,
         )
         async with opened as bench:
             return await filter_calls(rows, bench, out, filters=wanted, tick=lambda _, done, total: tick(done, total))
