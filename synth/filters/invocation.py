@@ -33,6 +33,7 @@ class Invocation:
             "models": [self.bench.writer.model, self.bench.judge.model],
             "distractors": s.distractors,
             "seed": s.seed,
+            "rules": 2,
             "max_tokens": s.max_tokens,
         }
 

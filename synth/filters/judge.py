@@ -18,11 +18,11 @@ Score = Annotated[float, Field(ge=0, le=10)]
 
 
 class Verdict(BaseModel):
-    """The answer's form."""
+    """The answer's form. The faults come first: a score that is written before them is written without them."""
 
+    faults: str = Field(default="", max_length=300)
     instruction: Score
     call: Score
-    why: str = ""
 
 
 class Judge:
@@ -57,6 +57,6 @@ class Judge:
         )
         for what, score in (("instruction", verdict.instruction), ("call", verdict.call)):
             if score < self.bench.settings.judge_below:
-                return Outcome.drop(f"{what} judged too low", f"{score:g}: {verdict.why}", item.text)
+                return Outcome.drop(f"{what} judged too low", f"{score:g}: {verdict.faults}", item.text)
         scores = {**item.scores, "judge_instruction": verdict.instruction, "judge_call": verdict.call}
         return Outcome([item.model_copy(update={"scores": scores})])

@@ -19,6 +19,7 @@ from toolscout.synth.making.fill import Revised
 from toolscout.synth.making.generate import tidy, trouble
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.prompt_files import load_prompt
+from toolscout.synth.talk import RULES, copied
 from toolscout.synth.writer import NoAnswer
 
 _GROWTH = 90
@@ -50,6 +51,7 @@ class Evolve:
             "seed": s.seed,
             "temperature": s.temperature,
             "allow_names": s.allow_names,
+            "rules": RULES,
             "max_tokens": s.max_tokens,
         }
 
@@ -109,6 +111,8 @@ class Evolve:
             return "too long", f"{len(text.split())} words"
         if found := placeholders(text):
             return "placeholder", text[found[0].start : found[0].end]
+        if shown := copied(text, *self.prompt.directions.values()):
+            return "copies the prompt", shown
         if _PROMPT_WORDS.search(text) and not _PROMPT_WORDS.search(before.text):
             return "speaks of the prompt", ""
         return "", ""

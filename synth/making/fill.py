@@ -18,6 +18,7 @@ from toolscout.synth.filters.duplicates import shingles
 from toolscout.synth.making.generate import tidy, trouble
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.prompt_files import load_prompt
+from toolscout.synth.talk import RULES
 
 _KEPT = 0.4
 """Share of an instruction's 5-grams that its revision has too; with less it is another one (weak models echo the
@@ -46,6 +47,7 @@ class Fill:
             "model": self.bench.writer.model,
             "environment": sha256_hex(canonical_json(self.bench.environment.model_dump()))[:16],
             "allow_names": self.bench.settings.allow_names,
+            "rules": RULES,
             "max_tokens": self.bench.settings.max_tokens,
         }
 

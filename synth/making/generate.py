@@ -15,6 +15,7 @@ from toolscout.synth.drafts import Draft, Subject, definition_mark
 from toolscout.synth.filters.duplicates import same_text
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.prompt_files import load_prompt
+from toolscout.synth.talk import RULES, copied, talk
 
 MAX_CHARACTERS = 1200
 """Of an instruction: nobody types more, and a model that does has lost the thread."""
@@ -44,6 +45,7 @@ class Generate:
             "count": s.instructions,
             "temperature": s.temperature,
             "allow_names": s.allow_names,
+            "rules": RULES,
             "max_tokens": s.max_tokens,
         }
 
@@ -98,5 +100,8 @@ def trouble(text: str, tool_id: str, bench: Bench) -> tuple[str, str]:
         return "empty", ""
     if len(text) > MAX_CHARACTERS:
         return "too long", f"{len(text)} characters"
-    names = bench.names_in(text, tool_id)
-    return ("names tool or server", ", ".join(names)) if names else ("", "")
+    if names := bench.names_in(text, tool_id):
+        return "names tool or server", ", ".join(names)
+    if shown := copied(text, bench.environment.text):
+        return "copies the environment", shown
+    return talk(text, bench.tools[tool_id])

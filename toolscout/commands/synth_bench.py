@@ -15,6 +15,7 @@ from toolscout.errors import BadInput
 
 if TYPE_CHECKING:
     from toolscout.records import JsonObject, Server, Tool
+    from toolscout.server.calling.grounding import Grounds
     from toolscout.settings import Settings
     from toolscout.synth.answer_store import AnswerStore
     from toolscout.synth.bench import Bench
@@ -174,6 +175,24 @@ def ungrounded(tool: Tool, text: str, arguments: JsonObject) -> list[str]:
         node = schema["properties"].get(name, {})
         # A required argument has to have a value, if need be its default.
         bare = {k: v for k, v in node.items() if k != "default"} if name in schema["required"] else node
-        if invented(name, node, value, grounds) or echoes(name, node, value, grounds) or idle(bare, value, grounds):
+        made_up = invented(name, node, value, grounds) or echoes(name, node, value, grounds)
+        if made_up or idle(bare, value, grounds) or _mostly_untraced(value, grounds):
             found.append(name)
     return found
+
+
+def _mostly_untraced(value: object, grounds: Grounds) -> bool:
+    """True of an object, or a list of objects, of whose texts and numbers fewer than half show in the text."""
+    if not (isinstance(value, dict) or (isinstance(value, list) and any(isinstance(v, dict) for v in value))):
+        return False
+    leaves: list[str | int | float] = []
+    stack: list[Any] = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, dict):
+            stack += top.values()
+        elif isinstance(top, list):
+            stack += top
+        elif isinstance(top, str | int | float) and not isinstance(top, bool) and top != "":
+            leaves.append(top)
+    return 2 * sum(grounds.touches(leaf) for leaf in leaves) < len(leaves)
