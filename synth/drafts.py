@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from pydantic import ConfigDict, Field
@@ -28,6 +29,8 @@ class OpenCall(Call):
 class SynthCall(Call):
     """A made call: a row of the data contract with how it came about."""
 
+    family: str = ""
+    """Calls that were made of one instruction say alike things: they stand in one split."""
     level: int = 0
     directions: list[str] = Field(default_factory=list)
     scores: dict[str, float] = Field(default_factory=dict)
@@ -60,10 +63,17 @@ class Draft(Record):
             gold=[GoldCall(tool_id=self.tool_id, arguments=self.arguments)],
             lang=self.lang,
             source="synth",
+            family=_family(self.id),
             level=self.level,
             directions=self.directions,
             scores=self.scores,
         )
+
+
+def _family(id_: str) -> str:
+    """Of an instruction, its generations and its translations: what their ids begin with."""
+    match = re.match(r"[0-9a-f]{10}-\d+", id_)
+    return match[0] if match else id_
 
 
 def definition_mark(tool: Tool) -> str:

@@ -2,7 +2,8 @@
 
 Of thirteen servers one is unseen, of twelve tools of the seen servers one, of eleven requests for the seen tools one is
 for testing. A server's and a tool's place hang on its id alone (which names its marketplace: each is split by itself,
-and the ratios hold within each), a request's on its words. A split that a file of tools states has the last word.
+and the ratios hold within each), a request's on its ``family`` (a made request, its generations and translations) or,
+without one, on its words. A split that a file of tools states has the last word.
 
 What is defined like an unseen tool would teach it under another name: its requests are held out of training. That is
 the one move there is: out of training, when the twin arrives. No row ever moves between training and a test, or out of
@@ -62,11 +63,12 @@ class Splits:
 
     def of(self, call: Call) -> str:
         """A call's split: of several gold tools the strictest place decides (unseen server, unseen tool); a request for
-        seen tools alone, or without gold, is drawn by its words, and held out where it would teach a twin."""
+        seen tools alone, or without gold, is drawn by its family or words, and held out where it would teach a twin."""
         decides = self.deciding(call)
         if decides is not None and (place := self.place(decides)) != SEEN:
             return place
-        if draw(self.ratios.salt, "sample", same_text(call.query)) < 1 / (self.ratios.samples + 1):
+        family = (call.model_extra or {}).get("family") or getattr(call, "family", "")
+        if draw(self.ratios.salt, "sample", str(family) or same_text(call.query)) < 1 / (self.ratios.samples + 1):
             return SEEN
         return HELD_OUT if any(t in self.twins for t in call.relevant_ids()) else TRAIN
 

@@ -16,7 +16,7 @@ from toolscout.commands.synth_bench import ungrounded
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, GoldCall, Tool
 from toolscout.synth.contamination import contamination
-from toolscout.synth.drafts import OpenCall
+from toolscout.synth.drafts import Draft, OpenCall
 from toolscout.synth.filters.duplicates import NearCopies, jaccard, shingles
 from toolscout.synth.split import (
     HELD_OUT,
@@ -194,3 +194,15 @@ def test_split_on_the_command_line(files: Path, capsys: Any) -> None:
     held = {c.id for c in read_records(files / "out/held_out.jsonl", Call)}
     assert held == {taught.id} and second["contamination"]["removed_from_train"] == 1
     assert second["contamination"]["same_request"]["examples"] == [["dev", taught.id]]
+
+
+def test_what_was_made_of_one_instruction_stands_in_one_split() -> None:
+    draft = Draft(id="0123456789-3", tool_id=WEATHER.tool_id, text="plain")
+    ids = ["0123456789-3", "0123456789-3-e2", "0123456789-3-e2-de", "0123456789-3-de"]
+    made = [draft.model_copy(update={"id": id_, "text": f"in other words {n}"}).call() for n, id_ in enumerate(ids)]
+    assert {call.family for call in made} == {"0123456789-3"}
+    splits = place_tools([WEATHER], {WEATHER.tool_id: "seen"})
+    read = [OpenCall.model_validate_json(call.to_json()) for call in made]
+    assert len({splits.of(call) for call in made} | {splits.of(call) for call in read}) == 1
+    drawn = {splits.of(made[0].model_copy(update={"family": str(n)})) for n in range(200)}
+    assert drawn == {"train", "seen"}

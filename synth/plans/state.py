@@ -57,6 +57,8 @@ class Plan(Record):
 class PlanCall(Call):
     """A made plan: a row of the data contract with how it came about."""
 
+    family: str = ""
+    """The template whose fillings stand in one split."""
     categories: list[str] = Field(default_factory=list)
     scores: dict[str, float] = Field(default_factory=dict)
 
@@ -78,6 +80,7 @@ def row(draft: Draft) -> PlanCall:
         gold=gold,
         lang=draft.lang,
         source="synth-plan",
+        family=draft.parent or draft.id,
         categories=plan.categories,
         scores=draft.scores,
     )
