@@ -382,6 +382,7 @@ def test_killed_and_resumed_without_loss_or_repeats(serve: Serve, files: Path, c
     assert set(quiet.bodies().values()) == {1}
     assert (out / "plans.jsonl").read_bytes() == (files / "straight/plans.jsonl").read_bytes()
     assert report["steps"] == json.loads((files / "straight/report.json").read_text())["steps"]
+    assert (files / "straight/report.html").stat().st_size > 1000
     assert report["spent"]["by_model"]["first-model"]["requests"] == len(quiet.asked), "each answer is booked once"
     for path in sorted(out.glob("0*.jsonl")):
         ids = [row.id for row in read_records(path, Line)]

@@ -354,6 +354,7 @@ def test_a_toolscout_that_cannot_be_reached_stops_the_run_and_the_next_one_goes_
     given = ["synth", "trajectories", "--calls", str(tmp_path / "rows.jsonl"), "--out", str(out), "--execute-only"]
     away = [*given, "--url", f"http://127.0.0.1:{_free_port()}/mcp", "--tools", str(tmp_path / "tools.jsonl")]
     assert execute(away) == 5 and "cannot be reached" in capsys.readouterr().err
+    assert (out / "report.html").stat().st_size > 1000
     report = json.loads((out / "report.json").read_text())
     assert not report["finished"] and list(steps(report)) == ["plan"]
     assert run(capsys, [*given, "--home", str(home)])["executed"]["went_well"] == 1

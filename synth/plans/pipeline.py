@@ -4,6 +4,7 @@ FOLDER/01-combine.jsonl ...    what became of each input of each step (`toolscou
 FOLDER/answers.db              model answers by content (unless it is shared and lies elsewhere)
 FOLDER/plans.jsonl             the plans that passed everything: calls of the data contract
 FOLDER/report.json             counts, drop reasons, thresholds, tokens and price
+FOLDER/report.html             the same with samples to read, as a page
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from toolscout.synth.plans.rules import Rules
 from toolscout.synth.plans.sample import Sample, seats
 from toolscout.synth.plans.state import Plan, row, shape
 from toolscout.synth.plans.template import Template
-from toolscout.synth.report import distance, report, spread
+from toolscout.synth.report import categories, distance, report, spread
+from toolscout.synth.report_folder import CATEGORIES
+from toolscout.synth.report_page import page_at_the_end
 
 FILTERS = ("rules", "duplicates", "reasonable", "semantic")
 """In the order in which they run: what costs nothing first."""
@@ -137,6 +140,9 @@ class _Run:
             "kept": _kept(self.bench, drafts) if drafts is not None else None,
         }
         write_json(self.folder / "report.json", made)
+        write_json(self.folder / CATEGORIES, categories(self.bench))
+        if drafts is not None:
+            page_at_the_end(self.folder, self.bench.encoder)
         return made
 
 

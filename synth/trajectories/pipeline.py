@@ -6,6 +6,7 @@ FOLDER/answers.db              model answers by content (unless it is shared and
 FOLDER/trajectories.jsonl      the runs that passed
 FOLDER/failed.jsonl            the runs that failed at a call, with the root cause as their outcome
 FOLDER/report.json             counts, drop reasons, failures by server and tool, tokens and price
+FOLDER/report.html             the same with samples to read, as a page
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from toolscout.synth.bench import Bench
 from toolscout.synth.chain import Line, Step, StepCount, Sweep, Tick, run_step, run_sweep
 from toolscout.synth.drafts import Draft
 from toolscout.synth.pipeline import working_in
-from toolscout.synth.report import report
+from toolscout.synth.report import categories, report
+from toolscout.synth.report_folder import CATEGORIES
+from toolscout.synth.report_page import page_at_the_end
 from toolscout.synth.trajectories.answer import Answer
 from toolscout.synth.trajectories.caller import Caller
 from toolscout.synth.trajectories.execute import Execute
@@ -142,6 +145,9 @@ class _Rows:
             "kept": _kept(self.bench, kept) if kept is not None else None,
         }
         write_json(self.folder / "report.json", made)
+        write_json(self.folder / CATEGORIES, categories(self.bench))
+        if kept is not None:
+            page_at_the_end(self.folder, self.bench.encoder)
         return made
 
 
