@@ -22,6 +22,10 @@ Message = dict[str, str]
 
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _FIRST_PAUSE = 0.5
+_SLOW = 2
+"""Times that a request is waited for in vain before it is left out: what takes so long once mostly does again."""
+_SLOW_IN_ROW = 8
+"""With so many of them and no answer between, it is the endpoint that is slow."""
 _TOO_LONG = ("context", "too long", "maximum length", "too many tokens", "exceed")
 
 
@@ -38,6 +42,10 @@ class Reply:
 
 class TooLong(ModelError):
     """The request does not fit the model's context: this one is left out, others go on."""
+
+
+class TookTooLong(ModelError):
+    """No answer came in time, twice: this request is left out, others go on."""
 
 
 class Unreachable(ModelError):
@@ -72,6 +80,7 @@ class ChatEndpoint:
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self._client = httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(timeout, connect=10.0), limits=limits)
         self._rest_until = 0.0
+        self._slow = 0
         self._refused: set[str] = set()
         """Fields that the endpoint does not take; each is left out from then on."""
 
@@ -97,6 +106,7 @@ class ChatEndpoint:
 
         Raises:
             TooLong: the request does not fit the model's context.
+            TookTooLong: the answer did not come in time, though others do.
             NotAllowed: the key is refused.
             ModelError: the endpoint cannot be reached after all retries, refuses the request, or is no chat endpoint.
         """
@@ -164,6 +174,7 @@ class ChatEndpoint:
     async def _send(self, method: str, path: str, body: JsonObject | None) -> tuple[JsonObject, int]:
         """The JSON object answered and how many tries failed before it."""
         failure = Unreachable(f"{self.url} does not answer.")
+        slow = 0
         for attempt in range(self.retries + 1):
             await self._rest()
             pause = min(self.longest_pause, _FIRST_PAUSE * 2**attempt) * (0.5 + random.random() / 2)
@@ -172,14 +183,20 @@ class ChatEndpoint:
             except httpx.InvalidURL as error:
                 raise BadInput(f"{self.url} is not the address of a model endpoint: {error}.") from None
             except httpx.ReadTimeout:
-                failure = Unreachable(
-                    f"{self.url} took more than {self.timeout:g} s for an answer.",
-                    "Raise TOOLSCOUT_SYNTH_TIMEOUT or lower --concurrency, and run the command again to go on.",
-                )
+                slow += 1
+                self._slow += 1
+                said = f"{self.url} took more than {self.timeout:g} s for an answer"
+                hint = "Raise TOOLSCOUT_SYNTH_TIMEOUT or lower --concurrency, and run the command again to go on."
+                failure = Unreachable(f"{said}.", hint)
+                if self._slow >= _SLOW_IN_ROW:
+                    raise Unreachable(f"{said}, {self._slow} times in a row.", hint) from None
+                if slow >= _SLOW:
+                    raise TookTooLong(f"{said}, twice.", hint) from None
             except httpx.HTTPError as error:
                 said = str(error) or type(error).__name__
                 failure = Unreachable(f"{self.url} cannot be reached: {said}.", "Run the command again to go on.")
             else:
+                self._slow = 0
                 if response.status_code not in _RETRIED:
                     return self._checked(response, path), attempt
                 said = f"{response.status_code}: {error_text(response)}"

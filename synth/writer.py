@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from toolscout.errors import NotAllowed
 from toolscout.records import JsonObject
 from toolscout.synth.answer_store import AnswerStore, answer_key
-from toolscout.synth.chat import Message, Reply, TooLong
+from toolscout.synth.chat import Message, Reply, TookTooLong, TooLong
 from toolscout.synth.parsing import Unreadable
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class Writer:
         """What ``read`` makes of the model's answer; one that it finds unreadable is asked for again with the reason.
 
         Raises:
-            NoAnswer: none was readable, or the request does not fit the model.
+            NoAnswer: none was readable or came in time, or the request does not fit the model.
             CeilingReached, ModelError, NotAllowed: as `ChatEndpoint.ask`; the run has to stop.
         """
         talk = list(messages)
@@ -171,6 +171,8 @@ class Writer:
                 reply = await self._answer(talk, temperature if not attempt else 0.0, schema)
             except TooLong as error:
                 raise NoAnswer("too long for the model", str(error)) from None
+            except TookTooLong as error:
+                raise NoAnswer("no answer in time", str(error)) from None
             try:
                 value = read(reply.text)
             except Unreadable as error:

@@ -15,7 +15,7 @@ from synth_endpoint import Endpoint, Serve, said
 
 from toolscout.errors import BadInput, ModelError, NotAllowed, StorageError
 from toolscout.synth.answer_store import AnswerStore, answer_key
-from toolscout.synth.chat import ChatEndpoint, TooLong
+from toolscout.synth.chat import ChatEndpoint, TookTooLong, TooLong, Unreachable
 from toolscout.synth.chat import Reply as Answer
 from toolscout.synth.parsing import Unreadable, read_object
 from toolscout.synth.writer import CeilingReached, NoAnswer, Price, Purse, Writer
@@ -65,6 +65,33 @@ async def test_an_answer_that_takes_too_long_says_what_to_change(serve: Serve) -
     with pytest.raises(ModelError, match=r"took more than 0\.05 s") as caught:
         await client.ask(ASK)
     assert "TOOLSCOUT_SYNTH_TIMEOUT" in caught.value.hint
+    await client.close()
+
+
+async def test_a_request_that_is_waited_for_in_vain_twice_is_left_out_and_an_endpoint_that_is_always_slow_ends_the_run(
+    serve: Serve,
+) -> None:
+    slow = True
+
+    def sometimes(body: Body) -> Reply:
+        time.sleep(0.3 if slow and body["messages"][-1]["content"] == "hi" else 0)
+        return said("here")
+
+    endpoint = serve(sometimes)
+    client = chat(endpoint, timeout=0.1, retries=6, longest_pause=0.01)
+    hi, other = [{"role": "user", "content": "hi"}], [{"role": "user", "content": "other"}]
+    with pytest.raises(TookTooLong, match="twice"):
+        await client.ask(hi)
+    assert len(endpoint.asked) == 2
+    for _ in range(3):
+        assert (await client.ask(other)).text == "here"
+        with pytest.raises(TookTooLong):
+            await client.ask(hi)
+    for _ in range(2):
+        with pytest.raises(TookTooLong):
+            await client.ask(hi)
+    with pytest.raises(Unreachable, match="8 times in a row"):
+        await client.ask(hi)
     await client.close()
 
 
