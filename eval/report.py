@@ -128,6 +128,9 @@ def extra_tables(result: JsonObject) -> list[Table]:
 def calls_tables(result: JsonObject) -> list[Table]:
     """The tables of one calls result."""
     parts = {"all": {"n": result["n"], **result["overall"]}, **result["by_split"]}
+    markets = result.get("by_marketplace", {})
+    if len(markets) > 1:
+        parts |= {f"from {name}": part for name, part in markets.items()}
     seconds, tokens, abstention = result["seconds"], result["tokens"], result["abstention"]
     first = result.get("first_token_seconds") or {"p50": None, "p95": None}
     return [

@@ -59,6 +59,11 @@ def split_of(row: Call) -> str:
     return row.split or row.source or "all"
 
 
+def marketplace_of(row: Call) -> str:
+    """What the first gold tool's id begins with: ids are MARKETPLACE/SERVER/TOOL."""
+    return row.gold[0].tool_id.partition("/")[0] if row.gold else ""
+
+
 def lang_of(row: Call) -> str:
     """The language a row counts in."""
     return row.lang or "unknown"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +26,18 @@ from toolscout.settings import Settings
 
 DATA = Path(__file__).parent / "data" / "eval"
 TOOLS, CALLS = [DATA / "tools.jsonl"], [DATA / "calls.jsonl"]
-KEYS = {"n", "model", "candidates", "overall", "by_split", "abstention", "seconds", "first_token_seconds", "tokens"}
+KEYS = {
+    "n",
+    "model",
+    "candidates",
+    "overall",
+    "by_split",
+    "by_marketplace",
+    "abstention",
+    "seconds",
+    "first_token_seconds",
+    "tokens",
+}
 RATES = {"tool", "param", "ast", "schema_valid"}
 
 
@@ -57,6 +69,8 @@ def test_right_answers_score_one_everywhere() -> None:
     assert set(result) == KEYS and set(result["overall"]) == RATES
     assert (result["n"], result["model"], result["candidates"]) == (7, "scripted", 4)
     assert (result["overall"]["tool"], result["overall"]["param"], result["overall"]["ast"]) == (1.0, 1.0, 1.0)
+    heads = Counter(r.gold[0].tool_id.partition("/")[0] for r in read_calls(CALLS) if r.gold)
+    assert {name: part["n"] for name, part in result["by_marketplace"].items()} == heads
     assert {name: part["n"] for name, part in result["by_split"].items()} == {
         "own": 1, "seen": 3, "several": 1, "unseen_tool": 2,
     }  # fmt: skip

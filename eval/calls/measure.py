@@ -19,7 +19,18 @@ from toolscout.ast_match import MadeCall, match_calls
 from toolscout.errors import BadInput, ModelError
 from toolscout.eval.calls.identity import identity
 from toolscout.eval.metrics import mean, share, spread
-from toolscout.eval.rows import Say, definition, draw, grouped, missing_gold, read_calls, read_tools, silent, split_of
+from toolscout.eval.rows import (
+    Say,
+    definition,
+    draw,
+    grouped,
+    marketplace_of,
+    missing_gold,
+    read_calls,
+    read_tools,
+    silent,
+    split_of,
+)
 from toolscout.eval.work_file import alone, earlier, open_work
 from toolscout.records import Call, JsonObject, Tool, canonical_json, sha256_hex
 from toolscout.settings import Settings
@@ -172,7 +183,8 @@ def measure_calls(
     with alone(work):
         outcomes = asyncio.run(_run(rows, asking, settings, decoding, work, header, caller, say))
     model = settings.model or next((o.model for o in outcomes if o.model), "")
-    return CallsRun(score(outcomes, model, candidates), outcomes, {r.id: r for r in rows}, warnings)
+    markets = {row.id: marketplace_of(row) for row in rows}
+    return CallsRun(score(outcomes, model, candidates, markets), outcomes, {r.id: r for r in rows}, warnings)
 
 
 def answerable_rows(rows: Sequence[Call], pool: Pool) -> tuple[list[Call], list[str]]:
@@ -344,7 +356,9 @@ def schema_valid(arguments: JsonObject, schema: JsonObject | None) -> bool:
     return bool(validator.is_valid(arguments))
 
 
-def score(outcomes: Sequence[Outcome], model: str, candidates: int) -> JsonObject:
+def score(
+    outcomes: Sequence[Outcome], model: str, candidates: int, markets: Mapping[str, str] | None = None
+) -> JsonObject:
     """The contract's object. ``n`` and the splits count the rows with gold; those without serve abstention alone."""
     answerable = [o for o in outcomes if o.gold]
     unanswerable = [o for o in outcomes if not o.gold]
@@ -357,9 +371,8 @@ def score(outcomes: Sequence[Outcome], model: str, candidates: int) -> JsonObjec
         "model": model,
         "candidates": candidates,
         "overall": _rates(answerable),
-        "by_split": {
-            name: {"n": len(rows), **_rates(rows)} for name, rows in grouped(answerable, lambda o: o.split).items()
-        },
+        "by_split": _by(answerable, lambda o: o.split),
+        "by_marketplace": _by(answerable, lambda o: (markets or {}).get(o.id, "")),
         "abstention": {
             "right_refusal_rate": _rounded(share(o.abstained for o in unanswerable)),
             "false_refusal_rate": _rounded(share(o.abstained for o in answerable)),
@@ -368,6 +381,10 @@ def score(outcomes: Sequence[Outcome], model: str, candidates: int) -> JsonObjec
         "first_token_seconds": spread([s for s in (o.first_token_seconds for o in outcomes) if s is not None]),
         "tokens": tokens,
     }
+
+
+def _by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> JsonObject:
+    return {name: {"n": len(rows), **_rates(rows)} for name, rows in grouped(outcomes, key).items()}
 
 
 def _rates(outcomes: Sequence[Outcome]) -> JsonObject:
