@@ -143,6 +143,16 @@ async def test_one_that_only_talks_still_gives_checked_calls(serve: Callable[...
     await backend.close()
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+async def test_the_temperature_is_the_settings(serve: Callable[..., Endpoint], temperature: float) -> None:
+    endpoint = serve(lambda body: said("hello"))
+    backend = make_backend(Settings(model_url=endpoint.url, model="m", model_temperature=temperature))
+    assert backend is not None
+    await backend.generate(ASK)
+    assert endpoint.asked[-1]["temperature"] == temperature
+    await backend.close()
+
+
 async def test_fields_that_an_endpoint_refuses_are_left_out_from_then_on(serve: Callable[..., Endpoint]) -> None:
     def reply(body: dict[str, Any]) -> Reply:
         if "max_tokens" in body:

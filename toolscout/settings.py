@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     model_context: int = 4096
     model_threads: int = 0
     """Threads of the in-process model; 0 means the number of cores."""
+    model_temperature: float = Field(default=0.0, ge=0, le=2)
+    """0: the likeliest answer, always the same. More is for trials that are to differ (``eval execute --trials``)."""
     model_chooses: bool | None = None
     """Whether the model chooses among the candidates. By default an endpoint's does, and for one in process the encoder
     chooses: among ten tools it is right more often than a model of that size, and the prompt is a tenth as long."""

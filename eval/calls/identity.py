@@ -26,6 +26,8 @@ def identity(settings: Settings) -> JsonObject:
         "choice": params_for(make_encoder(settings)).choice,
         "chooses": settings.model_chooses,
     }
+    if settings.model_temperature:
+        said["temperature"] = settings.model_temperature
     if settings.model_url:
         return said
     store = ModelStore(settings)

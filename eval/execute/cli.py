@@ -145,7 +145,10 @@ def execute(
             else:
                 # Over a URL nobody knows where its model runs; an endpoint's answers may differ from time to time.
                 about = {"model": chosen.model, "model_url": chosen.model_url, "at": url, "set": sorted(settings or ())}
-                source = FromModel(caller, about, once=not url and not chosen.model_url)
+                if chosen.model_temperature:
+                    about["temperature"] = chosen.model_temperature
+                greedy = not chosen.model_temperature
+                source = FromModel(caller, about, once=greedy and not url and not chosen.model_url)
             judge = None
             if judge_url:
                 judge = await opened.enter_async_context(open_judge(judge_url, judge_model, making, folder))

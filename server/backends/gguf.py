@@ -33,6 +33,7 @@ class GgufBackend:
         name: str = "",
         context: int = 4096,
         threads: int = 0,
+        temperature: float = 0.0,
         lora: Path | None = None,
         chooses: bool = False,
         none_at: float = 0.5,
@@ -43,6 +44,7 @@ class GgufBackend:
         self.name = name or path.stem
         self.context = context
         self.threads = threads
+        self.temperature = temperature
         self.lora = lora
         self.chooses = chooses
         self.none_at = none_at
@@ -68,7 +70,7 @@ class GgufBackend:
         request: JsonObject = {
             "messages": [*messages, {"role": "assistant", "content": prefix}] if prefix else list(messages),
             "max_tokens": max_tokens,
-            "temperature": 0,
+            "temperature": self.temperature,
             "cache_prompt": True,
             "logprobs": True,
             "top_logprobs": max(top, 1),

@@ -102,6 +102,7 @@ class OpenAIBackend:
         model: str = "",
         key: str = "",
         timeout: float = 60.0,
+        temperature: float = 0.0,
         tuning: Tuning | None = None,
         chooses: bool | None = None,
         streams: bool = False,
@@ -110,6 +111,7 @@ class OpenAIBackend:
         self.model = ""
         self.name = urlsplit(url).netloc
         self.timeout = timeout
+        self.temperature = temperature
         self._tuning = tuning
         self._chooses = chooses
         self._use(model)
@@ -223,7 +225,7 @@ class OpenAIBackend:
         for _ in range(5):
             body: JsonObject = {"model": self.model, "messages": list(messages), self._token_field: max_tokens, **form}
             if self._temperature:
-                body["temperature"] = 0
+                body["temperature"] = self.temperature
             if top and self._logprobs:
                 body |= {"logprobs": True, "top_logprobs": min(top, 20)}
             if self._streams:
