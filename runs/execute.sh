@@ -7,11 +7,12 @@
 # model a JSON file and a report folder. A result that is there is not made again. Each request is tried K times.
 #
 # Environment: PYTHON; K (5); MODELS (names of `toolscout model list`, blanks between; without any the gold calls alone are
-# made) and MODELS_HOME, the home folder that has pulled them; PROBE=1: each model once more, servers tried before offered.
+# made) and MODELS_HOME, the home folder that has pulled them; PROBE=1: each model once more, servers tried before offered;
+# TEMPERATURE (0.7, say): once more with trials that differ; JUDGE_URL: an endpoint that judges beside the checks.
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
-  sed -n '2,10s/^# \{0,1\}//p' "$0"
+  sed -n '2,11s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -58,8 +59,10 @@ execute() { # NAME OPTIONS...
     --json "$out/$name.json" --report "$out/$name"
 }
 
-execute gold --gold
+judge=(${JUDGE_URL:+--judge-url "$JUDGE_URL"})
+execute gold --gold ${judge[@]+"${judge[@]}"}
 for model in ${MODELS:-}; do
-  execute "$model" --model "$model"
+  execute "$model" --model "$model" ${judge[@]+"${judge[@]}"}
+  [ -z "${TEMPERATURE:-}" ] || execute "$model-at-$TEMPERATURE" --model "$model" --set "model_temperature=$TEMPERATURE"
   [ -z "${PROBE:-}" ] || execute "$model-probed" --model "$model" --set probe_offers=1
 done

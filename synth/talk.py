@@ -10,7 +10,7 @@ import re
 from toolscout.records import Tool
 from toolscout.signature import parameters
 
-RULES = 1
+RULES = 2
 """Counts the rules' changes: it is part of what decides a step's result."""
 
 _RUN = 8
@@ -50,14 +50,14 @@ def talk(text: str, tool: Tool) -> tuple[str, str]:
     return "", ""
 
 
-def copied(text: str, *sources: str) -> str:
-    """A run of words that the text shares with a source, if it has one that nobody writes by chance."""
+def copied(text: str, *sources: str, length: int = _RUN) -> str:
+    """A run of so many words that the text shares with a source, if it has one that nobody writes by chance."""
     words = _words(text)
-    runs = {" ".join(words[n : n + _RUN]) for n in range(len(words) - _RUN + 1)}
+    runs = {" ".join(words[n : n + length]) for n in range(len(words) - length + 1)}
     for source in sources:
         theirs = _words(source)
-        for n in range(len(theirs) - _RUN + 1):
-            if (run := " ".join(theirs[n : n + _RUN])) in runs:
+        for n in range(len(theirs) - length + 1):
+            if (run := " ".join(theirs[n : n + length])) in runs:
                 return run
     return ""
 

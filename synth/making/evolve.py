@@ -25,8 +25,12 @@ from toolscout.synth.writer import NoAnswer
 _GROWTH = 90
 """Words that a generation may add; more is another request."""
 
+_COPIED = 5
+"""Words in a row that only a copy shares with a direction, which is a sentence or two."""
+
 _PROMPT_WORDS = re.compile(
-    r"\b(?:re-?written|given|original|evolved) (?:request|instruction|prompt)\b|\brequest is served\b", re.IGNORECASE
+    r"\bre(?:phrase|write|word) (?:the|this|your) (?:request|instruction|question)\b|\b(?:re-?written|given|original|evolved) (?:request|instruction|prompt)\b|\brequest is served\b",
+    re.IGNORECASE,
 )
 """Words of the prompt that only a model which answers the prompt itself would write."""
 
@@ -111,7 +115,7 @@ class Evolve:
             return "too long", f"{len(text.split())} words"
         if found := placeholders(text):
             return "placeholder", text[found[0].start : found[0].end]
-        if shown := copied(text, *self.prompt.directions.values()):
+        if shown := copied(text, *self.prompt.directions.values(), length=_COPIED):
             return "copies the prompt", shown
         if _PROMPT_WORDS.search(text) and not _PROMPT_WORDS.search(before.text):
             return "speaks of the prompt", ""
