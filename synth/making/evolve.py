@@ -29,7 +29,8 @@ _COPIED = 5
 """Words in a row that only a copy shares with a direction, which is a sentence or two."""
 
 _PROMPT_WORDS = re.compile(
-    r"\bre(?:phrase|write|word) (?:the|this|your) (?:request|instruction|question)\b|\b(?:re-?written|given|original|evolved) (?:request|instruction|prompt)\b|\brequest is served\b",
+    r"\b(?:re-?written|given|original|evolved) (?:request|instruction|prompt)\b|\brequest is served\b"
+    r"|\bre(?:phrase|write|word) (?:the|this|your) (?:request|instruction|question)\b",
     re.IGNORECASE,
 )
 """Words of the prompt that only a model which answers the prompt itself would write."""
