@@ -8,7 +8,8 @@
 # stages to run (by default all), so that those for GPUs can go to another machine with the same OUT.
 #
 # Environment: TEACHER and JUDGE (OpenAI-compatible endpoints, for example `toolscout model serve` on other GPUs; their
-# models are TEACHER_MODEL and JUDGE_MODEL), RAY (HOST:PORT of a cluster for the crawl; without one: this machine),
+# models are TEACHER_MODEL and JUDGE_MODEL), RAY (HOST:PORT of a cluster for the crawl, and for
+# the synthesis, whose endpoints are then asked as each machine sees them; without one: this machine),
 # MARKETPLACES (of smithery glama mcpso mcphub pulsemcp deepnlp pipedream), MAX_COST (ceiling of the synthesis, with
 # PRICE_IN and PRICE_OUT for a million tokens), EXTRA_CALLS and EXTRA_TOOLS (public training sets in the data contract's
 # form, files in one word with spaces between: the call generator learns from them, too), LAUNCH (how the trainer is started), ENCODER_BASE (folder of a sentence
@@ -48,7 +49,8 @@ fi
 if wanted synth; then
   : "${TEACHER:?name the endpoint that writes the data}"
   ask=(--endpoint "$TEACHER" --model "${TEACHER_MODEL:-}" --second-endpoint "${JUDGE:-$TEACHER}" --second-model "${JUDGE_MODEL:-}"
-    --max-cost "${MAX_COST:-0}" --price-in "${PRICE_IN:-0}" --price-out "${PRICE_OUT:-0}" --cache "$out/answers.db")
+    --max-cost "${MAX_COST:-0}" --price-in "${PRICE_IN:-0}" --price-out "${PRICE_OUT:-0}" --cache "$out/answers.db"
+    ${RAY:+--ray "$RAY"})
   run synth calls --tools "$tools" --servers "$servers" --out "$out/synth" "${ask[@]}" \
     --instructions 5 --depth 2 --languages zh=0.03,de=0.01,es=0.01 --concurrency 256
   run synth plans --tools "$tools" --servers "$servers" --out "$out/plans" "${ask[@]}" --concurrency 256

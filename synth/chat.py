@@ -193,7 +193,7 @@ class ChatEndpoint:
                 if slow >= _SLOW:
                     raise TookTooLong(f"{said}, twice.", hint) from None
             except httpx.HTTPError as error:
-                said = str(error) or type(error).__name__
+                said = str(error).rstrip(".") or type(error).__name__
                 failure = Unreachable(f"{self.url} cannot be reached: {said}.", "Run the command again to go on.")
             else:
                 self._slow = 0

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import toolscout
+from toolscout.chat_endpoint import base_url
 from toolscout.errors import ModelError, NotAllowed, ToolscoutError
 from toolscout.ray_link import check_ray, join_cluster, said_by_ray
 from toolscout.records import JsonObject
@@ -25,17 +28,20 @@ _OPENING = 120.0
 """Seconds that a machine may take to start its station and to name its model."""
 _MOST = 1000
 _FAILURES = 3
-"""A machine whose model failed so often in a row, or whose station died so often, is given up."""
+"""A machine whose model failed, or whose station died, so often without an answer between is given up."""
 
 
 class Station:
     """On a machine of the cluster: its endpoint. Errors of ours come back as values, Ray's own are raised."""
 
-    def __init__(self, url: str, options: JsonObject) -> None:
+    def __init__(self, url: str, options: JsonObject, version: str = toolscout.__version__) -> None:
         self._endpoint = ChatEndpoint(url, **options)
+        self._version = version
 
     async def prepare(self) -> str | ToolscoutError:
-        """The model's name, as `ChatEndpoint.prepare`."""
+        """The model's name, as `ChatEndpoint.prepare`. NotAllowed where the driver's Toolscout is another version."""
+        if self._version != toolscout.__version__:
+            return NotAllowed(f"It has Toolscout {toolscout.__version__}, and the command {self._version}.")
         try:
             return await self._endpoint.prepare()
         except ToolscoutError as error:
@@ -66,6 +72,10 @@ class Machines:
         check_ray(address)
         self.address, self.note = address, note
         self.ray: Any = None
+        self.under_way: Counter[str] = Counter()
+        """Requests by machine, of all models: what `--concurrency` bounds."""
+        self.changed = asyncio.Condition()
+        """Told when a request ends, and when a station comes or goes."""
         self._ends = ExitStack()
 
     def __enter__(self) -> Machines:
@@ -89,7 +99,7 @@ class Machines:
         strategies = self.ray.util.scheduling_strategies
         placed = strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         remote = self.ray.remote(Station).options(num_cpus=0, scheduling_strategy=placed)
-        return remote.remote(url, options)
+        return remote.remote(url, options, toolscout.__version__)
 
 
 @dataclass(eq=False)
@@ -102,6 +112,9 @@ class _Open:
     under_way: int = 0
     failures: int = 0
     answered: int = 0
+    gone: bool = False
+    """It takes nothing more. Set before anything is waited for: all that was under way there fails at once, and that
+    is one death."""
 
 
 @dataclass
@@ -126,16 +139,21 @@ class StationEndpoint:
 
     Args:
         options: of `ChatEndpoint`, on every machine.
-        at_once: most requests under way on one machine, up to 1,000 (Ray's bound for an actor).
+        at_once: most requests under way on one machine, those to other models included; up to 1,000 (Ray's bound for
+            an actor).
+
+    Raises:
+        BadInput: the address is none.
     """
 
     def __init__(self, machines: Machines, url: str, *, at_once: int, **options: Any) -> None:
-        self.url, self.model = url, str(options.get("model", ""))
+        self.url, self.model = base_url(url), str(options.get("model", ""))
         self._machines, self._options, self._at_once = machines, options, min(at_once, _MOST)
         self._state = _State()
-        self._changed = asyncio.Condition()
+        self._changed = machines.changed
         self._ready = asyncio.Lock()
         self._opening: dict[str, asyncio.Task[None]] = {}
+        self._actors: list[Any] = []
         self._ends = AsyncExitStack()
         self._watching = False
 
@@ -172,19 +190,17 @@ class StationEndpoint:
             try:
                 said = await machine.actor.ask.remote(messages, max_tokens, temperature, schema)
             except self._machines.ray.exceptions.RayTaskError as error:
-                await self._give(machine)
                 raise error.as_instanceof_cause() from None
             except self._machines.ray.exceptions.RayError as error:
                 await self._died(machine, said_by_ray(error))
                 continue
-            except BaseException:
+            finally:
                 await self._give(machine)
-                raise
             if isinstance(said, Unreachable):
                 await self._failed(machine, said)
                 continue
             machine.failures, machine.answered = 0, machine.answered + 1
-            await self._give(machine)
+            self._state.past[machine.node].deaths = 0
             if isinstance(said, ToolscoutError):
                 raise said
             reply: Reply = said
@@ -200,18 +216,20 @@ class StationEndpoint:
         for task in self._opening.values():
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
-        for machine in self._state.open:
-            self._kill(machine.actor)
+        for actor in self._actors:
+            self._kill(actor)
         self._state.open.clear()
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _take(self) -> _Open:
+        load = self._machines.under_way
         async with self._changed:
             while True:
-                free = [m for m in self._state.open if m.under_way < self._at_once]
+                free = [m for m in self._state.open if not m.gone and load[m.node] < self._at_once]
                 if free:
-                    machine = min(free, key=lambda m: m.under_way)
+                    machine = min(free, key=lambda m: load[m.node])
+                    load[machine.node] += 1
                     machine.under_way += 1
                     return machine
                 if not self._state.open and not self._opening:
@@ -220,29 +238,33 @@ class StationEndpoint:
 
     async def _give(self, machine: _Open) -> None:
         async with self._changed:
+            self._machines.under_way[machine.node] -= 1
             machine.under_way -= 1
             self._changed.notify_all()
+        self._end(machine)
 
     async def _failed(self, machine: _Open, error: ModelError) -> None:
         """Its model cannot be reached: after some requests in a row the machine is given up."""
-        await self._give(machine)
         machine.failures += 1
-        if machine.failures >= _FAILURES and machine in self._state.open:
-            self._state.past[machine.node].out = True
-            self._leave_out(machine.name, error)
+        if machine.failures >= _FAILURES and not machine.gone:
+            machine.gone = True
+            self._leave_out(machine.node, error)
             await self._drop(machine)
 
     async def _died(self, machine: _Open, why: str) -> None:
         """Its station is gone; another one is opened there, if that has not happened too often."""
-        if machine not in self._state.open:
+        if machine.gone:
             return
+        machine.gone = True
         past = self._state.past[machine.node]
         past.deaths += 1
-        past.out = past.deaths >= _FAILURES
-        self._state.last = ModelError(f"The station of {machine.name} died: {why}", "Run the command again to go on.")
         self._machines.note(f"The station of {machine.name} died; what it was asked is asked again. {why}")
+        if past.deaths >= _FAILURES:
+            error = ModelError(f"Its station died {past.deaths} times in a row.", "Run the command again to go on.")
+            self._leave_out(machine.node, error)
         # looked for before it is dropped: who waits for a machine must not find that none is left and none opens
-        await self._look(again=machine.node)
+        with contextlib.suppress(self._machines.ray.exceptions.RayError):
+            await self._look(again=machine.node)
         await self._drop(machine)
 
     async def _drop(self, machine: _Open) -> None:
@@ -250,11 +272,17 @@ class StationEndpoint:
             if machine in self._state.open:
                 self._state.open.remove(machine)
             self._changed.notify_all()
-        self._kill(machine.actor)
+        self._end(machine)
 
-    def _leave_out(self, name: str, error: ToolscoutError) -> None:
-        self._state.last = error
-        self._machines.note(f"Left out: {name}: {error.sentence()}")
+    def _end(self, machine: _Open) -> None:
+        """End a station that takes nothing more, after what it is still asked: that may come, and be paid for."""
+        if machine.gone and not machine.under_way:
+            self._kill(machine.actor)
+
+    def _leave_out(self, node: str, error: ToolscoutError) -> None:
+        past = self._state.past[node]
+        past.out, self._state.last = True, error
+        self._machines.note(f"Left out: {past.name}: {error}")  # without the hint: the others go on
 
     # --- machines ----------------------------------------------------------------------------------------------------
 
@@ -280,6 +308,7 @@ class StationEndpoint:
 
     async def _open(self, node: str, name: str) -> None:
         actor = self._machines.start(node, self.url, {**self._options, "model": self.model})
+        self._actors.append(actor)
         said: str | ToolscoutError
         try:
             async with asyncio.timeout(_OPENING):
@@ -292,10 +321,9 @@ class StationEndpoint:
             self._kill(actor)
             raise
         if isinstance(said, str) and self.model not in ("", said):
-            said = ModelError(f"Its model is {said}, and that of others {self.model}.", "Name one with --model.")
+            said = ModelError(f"Its model is {said}, and that of others {self.model}: name one with --model.")
         if isinstance(said, ToolscoutError):
-            self._state.past[node].out = True
-            self._leave_out(name, said)
+            self._leave_out(node, said)
             self._kill(actor)
             return
         self.model = said

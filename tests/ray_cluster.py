@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 _HEAD = """
-import os, sys, tempfile, shutil
-folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ts-ray-", dir="/tmp")
-os.mkdir(f"{folder}/ray")
+import json, os, sys
 from ray.cluster_utils import Cluster
 node = {"num_cpus": 1, "object_store_memory": 100 << 20}
-cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-cluster.add_node(**node)
+first, second = [{"env_vars": environment} for environment in json.loads(sys.argv[1])]
+cluster = Cluster(initialize_head=True, head_node_args={**node, **first, "include_dashboard": False})
+cluster.add_node(**node, **second)
 print(cluster.address, flush=True)
 for line in sys.stdin:
     cluster.add_node(**node)
     print("added", flush=True)
 cluster.shutdown()
-shutil.rmtree(folder, ignore_errors=True)
 """
 
 
@@ -36,16 +38,27 @@ def quiet_and_private(patch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def two_nodes() -> Iterator[subprocess.Popen[str]]:
+def two_nodes(*environments: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """Their keeper: it prints the address, and adds a node for each line it reads. They end with this process: then
-    the keeper's stdin closes."""
-    keeper = subprocess.Popen(
-        [sys.executable, "-c", _HEAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    yield keeper
-    assert keeper.stdin is not None
-    keeper.stdin.close()
-    keeper.wait(60)
+    the keeper's stdin closes. What Ray writes lies below `folder_of` meanwhile.
+
+    Args:
+        environments: what each of the two has in its environment beside what this process has.
+    """
+    with tempfile.TemporaryDirectory(prefix="ts-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        (Path(folder) / "ray").mkdir()
+        keeper = subprocess.Popen(
+            [sys.executable, "-c", _HEAD, json.dumps(environments or ({}, {}))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "RAY_TMPDIR": folder},
+        )
+        yield keeper
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        keeper.wait(60)
 
 
 def address_of(keeper: subprocess.Popen[str]) -> str:
@@ -54,3 +67,9 @@ def address_of(keeper: subprocess.Popen[str]) -> str:
     said = keeper.stdout.readline().strip()
     assert ":" in said, "the cluster did not start"
     return said
+
+
+def folder_of(keeper: subprocess.Popen[str]) -> Path:
+    """What the cluster's processes write into, their logs among it."""
+    environment = Path(f"/proc/{keeper.pid}/environ").read_bytes().split(b"\0")
+    return Path(next(e for e in environment if e.startswith(b"RAY_TMPDIR=")).decode().partition("=")[2])

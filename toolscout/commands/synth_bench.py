@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,9 +88,9 @@ async def open_bench(
     if not asks:
         yield bench
         return
-    with ExitStack() as joined:
-        machines = joined.enter_context(_machines(ray)) if ray else None
-        asked = _endpoints(settings, general, machines)
+    machines = _machines(ray) if ray else None
+    asked = _endpoints(settings, general, machines)
+    with machines or nullcontext():  # joined when all that was given is known to be usable
         if machines is not None:
             # Each machine has its own bound: here only as many inputs are held as a large cluster may want.
             bench.at_once = settings.concurrency * _SPREAD
