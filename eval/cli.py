@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
+from toolscout.eval.adopt.cli import adopt
 from toolscout.eval.agent.cli import agent
 from toolscout.eval.apibank.cli import apibank
 from toolscout.eval.execute.cli import execute
@@ -52,6 +53,7 @@ class ManyFiles(TyperCommand):
         return list(super().parse_args(ctx, spread))
 
 
+app.command("adopt", cls=ManyFiles)(adopt)
 app.command("agent", cls=ManyFiles)(agent)
 app.command("execute", cls=ManyFiles)(execute)
 app.command("apibank", cls=ManyFiles)(apibank)

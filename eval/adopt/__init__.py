@@ -1,0 +1,1 @@
+"""Other benchmarks' own files (BFCL, ACEBench), read into the data contract."""
