@@ -40,7 +40,7 @@ def _kind(value: Any) -> str | list[str] | None:
 
 
 class Tools:
-    """Tools by their descriptions: equal functions are one, a different one of the same name has a server of its own."""
+    """Tools by their descriptions: equal functions are one, another of the same name has a server of its own."""
 
     def __init__(self, source: str) -> None:
         self._source = source
