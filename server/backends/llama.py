@@ -69,16 +69,23 @@ def load_server(
         ) from error
 
 
+def own_cores() -> int:
+    """Cores that this process may run on, at least 1."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # neither Windows nor macOS has it
+        return os.cpu_count() or 1
+
+
 def free_cores() -> int:
     """Cores that are idle by the load of the last minute, at least 1.
 
     One thread too few costs its share of speed; one too many, waiting for a core at every layer, costs a factor of
     ten (seen: 60 tokens a second with one thread and 3 with two, on two cores that others keep busy).
     """
-    cores = os.cpu_count() or 1
+    cores = own_cores()
     try:
-        cores = len(os.sched_getaffinity(0))
         busy = os.getloadavg()[0]
-    except (AttributeError, OSError):  # neither exists on Windows; macOS has no affinity
+    except (AttributeError, OSError):  # not on Windows
         busy = 0.0
     return max(1, min(cores, round(cores - busy)))

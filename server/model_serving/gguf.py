@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from toolscout.errors import NotAllowed, NotFound
 from toolscout.server.adapters import packaged_adapters
 from toolscout.server.backends import tuning
-from toolscout.server.backends.llama import load_server
+from toolscout.server.backends.llama import load_server, own_cores
 from toolscout.server.backends.tuning import from_json, named
 from toolscout.server.model_serving.plan import LOOPBACK
 from toolscout.server.models import KNOWN, ModelStore
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GgufPlan:
-    """One model to serve: ``served`` is the name that requests give, and that says how it wants to be asked."""
+    """One model to serve: ``served`` is the name that requests give, and that says how it wants to be asked.
+
+    ``threads`` 0: all cores. What is busy at the start says nothing about the hours that a server runs.
+    """
 
     path: Path
     lora: Path | None
@@ -38,7 +41,7 @@ class GgufPlan:
             self.path,
             lora=self.lora,
             context=self.context,
-            threads=self.threads,
+            threads=self.threads or own_cores(),
             slots=self.slots,
             host=self.host,
             port=self.port,
