@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -268,10 +269,11 @@ def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def _settings(pairs: list[str] | None, **named: str) -> Any:
-    """Settings from the environment, changed by ``--set NAME=VALUE`` and by options that were given."""
-    from pydantic import ValidationError
+def _set(pairs: list[str] | None, decided: Sequence[str] = ()) -> dict[str, str]:
+    """What ``--set`` gives, by the settings' own names; ``TOOLSCOUT_NAME=VALUE`` is read, too.
 
+    ``decided``: settings that the command has values of its own for, which would not hold: BadInput.
+    """
     from toolscout.settings import Settings
 
     changed: dict[str, str] = {}
@@ -280,8 +282,19 @@ def _settings(pairs: list[str] | None, **named: str) -> Any:
         name = name.removeprefix("TOOLSCOUT_").lower()
         if not equals or name not in Settings.model_fields:
             raise BadInput(f"--set {pair} is no setting.", f"Settings are {', '.join(sorted(Settings.model_fields))}.")
+        if name in decided:
+            raise BadInput(f"--set {pair} would not hold: this command decides {name} itself.", "Leave it out.")
         changed[name] = value
-    changed.update({name: value for name, value in named.items() if value})
+    return changed
+
+
+def _settings(pairs: list[str] | None, **named: str) -> Any:
+    """Settings from the environment, changed by ``--set NAME=VALUE`` and by options that were given."""
+    from pydantic import ValidationError
+
+    from toolscout.settings import Settings
+
+    changed = _set(pairs) | {name: value for name, value in named.items() if value}
     try:
         return Settings.model_validate(Settings().model_dump() | changed)
     except ValidationError as error:

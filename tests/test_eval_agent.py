@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from toolscout.errors import BadInput, ModelError, NotAllowed, NotFound
 from toolscout.eval.agent.gaia import read_gaia, right
 from toolscout.eval.agent.loop import Doing, Made, Mind
 from toolscout.eval.agent.report import agent_report, agent_tables
-from toolscout.eval.agent.run import AgentOptions, AgentRun, measure_agent
+from toolscout.eval.agent.run import AgentOptions, AgentRun, _environment, _mine, _todo, measure_agent
 from toolscout.eval.agent.score import Prices, score
 from toolscout.eval.agent.servers import opened
 from toolscout.eval.agent.trials import Trial, failure_of
@@ -158,6 +159,93 @@ def test_an_agent_does_a_task_with_a_real_server(files: Path, settings: Settings
         before = len(endpoint.asked)
         assert measure_agent(chosen, settings=settings, work=work).result == run.result
         assert len(endpoint.asked) == before
+
+
+def test_only_the_same_run_is_gone_on_with(
+    files: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a trial depends on and its key lacks stands in the work file's header."""
+    told: list[Any] = []
+
+    async def never(*given: Any) -> None:
+        told.append(given[-2])
+
+    monkeypatch.setattr("toolscout.eval.agent.run._run", never)
+    monkeypatch.setattr("toolscout.eval.agent.run.score", lambda *_: {})
+
+    def header(changed: dict[str, Any] | None = None, **options_: Any) -> Any:
+        mine = settings.model_copy(update=changed or {})
+        chosen = options(files, "http://127.0.0.1:1/v1", arms=["all"], **options_)
+        with contextlib.suppress(KeyError):  # the trials that were not made
+            measure_agent(chosen, settings=mine)
+        return told[-1]
+
+    weights = tmp_path / "a.gguf"
+    weights.write_bytes(b"GGUF one")
+    health = tmp_path / "health.json"
+    health.write_text("{}")
+    first = header({"model": str(weights), "health": health})
+    assert first == header({"model": str(weights), "health": health, "log_level": "debug", "model_threads": 3})
+    for other in (
+        {"model_url": "http://127.0.0.1:2/v1"}, {"model_chooses": False}, {"probe_offers": True}, {"model_prompt": "x"},
+        {"encoder": "openai:other", "encoder_url": "http://127.0.0.1:1/v1"},
+    ):  # fmt: skip
+        assert header({"model": str(weights), "health": health, **other}) != first, other
+    health.write_text('{"version": 1}')
+    assert header({"model": str(weights), "health": health}) != first
+    health.write_text("{}")
+    weights.write_bytes(b"GGUF two")
+    assert header({"model": str(weights), "health": health}) != first
+    secret = header({"model_key": "hush", "auth_token": "hush"})
+    assert "hush" not in json.dumps(secret)
+
+    # The set's servers: their coordinates count, and the sandbox.
+    def own(version: str) -> Any:
+        at = {"registry": "pypi", "package": "notes", "version": version}
+        path = tmp_path / "own.jsonl"
+        path.write_text(json.dumps({"servers": {"notes": at}}) + "\n" + (files / "tasks.jsonl").read_text())
+        return header(servers=None, tasks=path)
+
+    assert own("1") == own("1") != own("2")
+    entry = json.loads((files / "mcp.json").read_text())
+    other = tmp_path / "mcp.json"
+    other.write_text(json.dumps(entry))
+    same = header(servers=other)
+    other.write_text(json.dumps(entry) + " ")
+    assert header(servers=other) != same
+
+
+def test_a_gaia_task_whose_truth_or_file_changed_is_done_again(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.jsonl"
+    marks = []
+    for truth, text in (("grey", "1"), ("grey", "1"), ("green", "1"), ("grey", "2")):
+        path.write_text(gaia_row("a", truth, "a.txt"))
+        (tmp_path / "a.txt").write_text(text)
+        todo = _todo(AgentOptions(Mind("u", "m"), gaia=path, servers=tmp_path / "mcp.json"))
+        marks.append(todo.asked(todo.tasks[0]))
+    assert marks[0] == marks[1] and len(set(marks)) == 3
+
+
+def test_the_served_toolscout_gets_every_setting(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCOUT_ENCODER", "of the shell")
+    given = {
+        "model_chooses": False, "probe_offers": True, "health": Path("h.json"), "model_temperature": 0.5,
+        "allowed_hosts": ["a", "b"], "upstream_start_timeout": 7.0, "model_key": "k", "install_offers": True,
+        "database": "sqlite:///x",
+    }  # fmt: skip
+    mine = _mine(settings.model_copy(update=given), Path("elsewhere"))
+    found = {k: v for k, v in _environment(mine).items() if k.startswith("TOOLSCOUT_")}
+    assert found == {
+        "TOOLSCOUT_MODEL_CHOOSES": "0", "TOOLSCOUT_PROBE_OFFERS": "1", "TOOLSCOUT_HEALTH": "h.json",
+        "TOOLSCOUT_MODEL_TEMPERATURE": "0.5", "TOOLSCOUT_ALLOWED_HOSTS": "a,b",
+        "TOOLSCOUT_UPSTREAM_START_TIMEOUT": "7.0", "TOOLSCOUT_MODEL_KEY": "k",
+    }  # fmt: skip
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    read = Settings()
+    assert (read.model_chooses, read.probe_offers, read.allowed_hosts) == (False, True, ["a", "b"])
+    # A slow machine is no fault of an arm's, unless somebody says what is too slow.
+    assert "120" in _environment(_mine(settings, Path("x")))["TOOLSCOUT_UPSTREAM_START_TIMEOUT"]
 
 
 def test_a_server_that_ends_on_the_newer_protocols_first_request_is_greeted_by_the_older_one(
@@ -345,6 +433,10 @@ def test_the_command_says_what_is_missing(files: Path, monkeypatch: pytest.Monke
         CliRunner().invoke(app, [*line, "--tasks", "a", "--gaia", "b"], catch_exceptions=False)
     with pytest.raises(BadInput, match="no arm 'some'"):
         CliRunner().invoke(app, [*line, "--arms", "some"], catch_exceptions=False)
+    with pytest.raises(BadInput, match="would not hold: this command decides database"):
+        CliRunner().invoke(app, [*line, "--set", "TOOLSCOUT_DATABASE=x"], catch_exceptions=False)
+    with pytest.raises(NotFound, match=r"There is no file /nope/mcp\.json\.$"):
+        CliRunner().invoke(app, [*line, "--servers", "/nope/mcp.json"], catch_exceptions=False)
     with pytest.raises(BadInput, match="is no price"):
         CliRunner().invoke(app, [*line, "--price", "x=much"], catch_exceptions=False)
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
@@ -410,6 +502,20 @@ def test_kinds_of_failure(doing: Doing, wrong: list[str], kind: str) -> None:
         ("ANSWER: a", "a, b", False),
         ("", "0", False),
         ("ANSWER: Zürich", "zürich", True),
+        # A list of numbers is no number, and what a number is written with is no part of the truth's.
+        ("ANSWER: 12", "1,2", False),
+        ("ANSWER: 1, 2", "1,2", True),
+        ("ANSWER: 1; $2.00", "1,2", True),
+        ("ANSWER: 1 2", "12", False),
+        ("ANSWER: 1,2", "12", True),
+        # As theirs: only a truth that is a number as it stands is one.
+        ("ANSWER: 1,234", "1,234", True),
+        ("ANSWER: 1234", "1,234", False),
+        ("ANSWER: 1,234", "1234", True),
+        # The punctuation within an item counts.
+        ("ANSWER: 3.1.3.1; 1.11.1.7", "3.1.3.1;1.11.1.7", True),
+        ("ANSWER: 31.3.1; 1.11.1.7", "3.1.3.1; 1.11.1.7", False),
+        ("ANSWER: anything", "inf", False),
     ],
 )
 def test_gaia_matches(answer: str, truth: str, good: bool) -> None:
@@ -434,6 +540,9 @@ def test_gaia_files(tmp_path: Path) -> None:
         read_gaia(path)
     (tmp_path / "a.txt").write_text("grey")
     assert [(row.task_id, row.level, row.truth) for row in read_gaia(path)] == [("a", "1", "grey")]
+    mirror = gaia_row("b", "?").replace("Final answer", "Final Answer")
+    path.write_text(gaia_row("a", "grey") + mirror + gaia_row("c", 5).replace("Final answer", "Final Answer"))
+    assert [(row.task_id, row.truth) for row in read_gaia(path)] == [("a", "grey"), ("c", "5")]
     path.write_text(gaia_row("b", "?"))
     with pytest.raises(BadInput) as error:
         read_gaia(path)

@@ -67,7 +67,9 @@ def agent(
         Path | None,
         typer.Option(help="Every trial goes here at once, and a later run goes on from it. Default: beside --json."),
     ] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE, of the Toolscout that is measured.")
+    ] = None,
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
 ) -> None:
     """Let an agent do tasks with all tools, with find_tools, and with a suggested first call; check what it left.
@@ -81,11 +83,13 @@ def agent(
     from toolscout.eval.agent.run import AgentOptions, measure_agent
     from toolscout.eval.agent.score import Prices
     from toolscout.eval.agent.tasks import OWN_TASKS
-    from toolscout.eval.cli import _say, _settings, _show
+    from toolscout.eval.cli import _say, _set, _settings, _show
+    from toolscout.eval.served import DECIDED
     from toolscout.files import write_json
 
     if tasks is not None and gaia is not None:
         raise BadInput("--tasks and --gaia exclude each other.", "Run one after the other.")
+    _set(settings, DECIDED)
     if answers not in ANSWERS:
         raise BadInput(f"There is no way to answer {answers!r}.", f"Ways are {', '.join(ANSWERS)}.")
     if work is None and json_out is not None:

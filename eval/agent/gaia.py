@@ -16,7 +16,8 @@ from toolscout.eval.agent.check import said
 from toolscout.jsonl import parse_record, read_objects
 from toolscout.records import Record
 
-_SIGNS = str.maketrans("", "", "$%, ")
+_SIGNS = str.maketrans("", "", "$%,")
+_BREAK = re.compile(r"[,;]")
 _NOT_WORDS = re.compile(r"[\W_]+")
 
 
@@ -44,11 +45,11 @@ def read_gaia(path: Path) -> list[GaiaTask]:
         raise NotFound(f"There is no file {path}.", "Name GAIA's metadata.jsonl with --gaia.")
     rows: list[GaiaTask] = []
     for number, found in read_objects(path):
-        if isinstance(found.get("Final answer"), str) and found["Final answer"].strip() in ("", "?"):
-            continue
         # Their file has "Final answer", mirrors of it "Final Answer" too.
         if "Final answer" not in found and "Final Answer" in found:
             found["Final answer"] = found["Final Answer"]
+        if isinstance(found.get("Final answer"), str) and found["Final answer"].strip() in ("", "?"):
+            continue
         rows.append(parse_record(found, GaiaTask, f"{path}:{number}"))
     if not rows:
         raise BadInput(f"{path} has no row with an answer.", "Only the validation part can be scored here.")
@@ -61,37 +62,33 @@ def read_gaia(path: Path) -> list[GaiaTask]:
 
 
 def right(answer: str, truth: str) -> bool:
-    """Whether the answer in a model's text is the truth.
+    """Whether the answer in a model's text is the truth, by the paper's rule.
 
-    By what the truth is: a number is compared as a number (signs of money, per cent and thousands aside); a list, apart
-    by commas or semicolons, item by item in order; words without case, space and punctuation.
+    What the truth is decides: a plain number is compared as a number (signs of money, per cent and thousands in the
+    answer aside); anything else with a comma or semicolon is a list, compared item by item in order; the rest as words
+    without case, space and punctuation. So "1,234" as a truth is a list of two, and only "1,234" is right.
     """
-    return _same(said(answer), truth.strip())
-
-
-def _same(answer: str, truth: str) -> bool:
-    number = _number(truth)
+    given, wanted = said(answer), truth.strip()
+    number = _number(wanted)
     if number is not None:
-        return _number(answer) == number
-    wanted = _items(truth)
-    if len(wanted) < 2:
-        return _words(answer) == _words(truth)
-    given = _items(answer)
-    return len(given) == len(wanted) and all(_item(a, b) for a, b in zip(given, wanted, strict=True))
+        return _number(given.translate(_SIGNS)) == number
+    if not _BREAK.search(wanted):
+        return _words(given) == _words(wanted)
+    parts, truths = _BREAK.split(given), _BREAK.split(wanted)
+    return len(parts) == len(truths) and all(_item(a, b) for a, b in zip(parts, truths, strict=True))
 
 
 def _item(answer: str, truth: str) -> bool:
+    """An item of a list; of words the punctuation counts here, as it may be all that tells items apart (3.1, 31)."""
     number = _number(truth)
-    return _number(answer) == number if number is not None else _words(answer) == _words(truth)
-
-
-def _items(text: str) -> list[str]:
-    return [part.strip() for part in re.split(r"[,;]", text)]
+    if number is not None:
+        return _number(answer.translate(_SIGNS)) == number
+    return "".join(answer.casefold().split()) == "".join(truth.casefold().split())
 
 
 def _number(text: str) -> float | None:
-    """The number that a text is, None if it is none."""
-    bare = text.strip().translate(_SIGNS)
+    """The number that a text is as it stands, None if it is none."""
+    bare = text.strip()
     return float(bare) if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", bare, re.IGNORECASE) else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import shutil
@@ -18,13 +19,14 @@ from toolscout.eval.agent.check import failures, said
 from toolscout.eval.agent.gaia import GaiaTask, read_gaia, right
 from toolscout.eval.agent.loop import ARMS, Doing, Mind, act, need_library
 from toolscout.eval.agent.score import Prices, score
-from toolscout.eval.agent.servers import Fleet, build_home, by_coordinates, configured, lend_model
+from toolscout.eval.agent.servers import Fleet, build_home, by_coordinates, configured, lend_model, servers_mark
 from toolscout.eval.agent.state import GIT_ENV, hand_over, place, serving
 from toolscout.eval.agent.tasks import OWN_TASKS, Check, Coordinates, Start, Task, limited, read_tasks
 from toolscout.eval.agent.trials import Trial, resume
 from toolscout.eval.rows import Say, silent
+from toolscout.eval.served import environment, who_serves
 from toolscout.eval.work_file import alone, open_work
-from toolscout.records import JsonObject, sha256_hex
+from toolscout.records import JsonObject, canonical_json, sha256_hex
 from toolscout.settings import Settings
 
 _START = 120.0
@@ -66,6 +68,17 @@ class _Todo:
     tasks: Sequence[Task]
     servers: Mapping[str, Coordinates]
     gaia: Mapping[str, GaiaTask] = field(default_factory=dict)
+    files: Path = field(default_factory=Path)
+    """The folder of GAIA's files."""
+
+    def asked(self, task: Task) -> str:
+        """Changes with all of a task that decides an outcome, its truth and file where it is one of GAIA's."""
+        row, told = self.gaia.get(task.id), [task.asked()]
+        if row is not None:
+            told.append(row.truth)
+            if row.file_name:
+                told.append(hashlib.sha256((self.files / _name(row)).read_bytes()).hexdigest())
+        return sha256_hex("\n".join(told))[:16]
 
 
 def measure_agent(
@@ -90,12 +103,13 @@ def measure_agent(
         raise BadInput("The agent needs a model.", "Name an endpoint with --model-url and its model with --model.")
     todo = _todo(options)
     with alone(work):
-        header = _header(options)
+        header = _header(options, todo, settings)
         before = resume(work, header) if work is not None else {}
+        asked_of = [(task, todo.asked(task)) for task in todo.tasks]
         keys = [
-            (task.id, arm, number, sha256_hex(task.asked())[:16])
+            (task.id, arm, number, asked)
             for number in range(1, options.trials + 1)
-            for task in todo.tasks
+            for task, asked in asked_of
             for arm in dict.fromkeys(options.arms)
         ]
         done = {key: before[key] for key in keys if key in before}
@@ -132,21 +146,25 @@ def _todo(options: AgentOptions) -> _Todo:
     ]
     if options.servers is None:
         raise BadInput("GAIA needs servers of yours: search, a browser, files.", "Name an mcp.json with --servers.")
-    return _Todo(limited(tasks, options.limit, options.seed), {}, rows)
+    return _Todo(limited(tasks, options.limit, options.seed), {}, rows, options.gaia.parent)
 
 
 def _name(row: GaiaTask) -> str:
     return Path(row.file_name).name
 
 
-def _header(options: AgentOptions) -> JsonObject:
-    """What a work file is of: outcomes of another model or under other limits are not gone on with."""
+def _header(options: AgentOptions, todo: _Todo, settings: Settings) -> JsonObject:
+    """What a work file is of: outcomes of another model, Toolscout or servers, or under other limits, are not gone on
+    with. Tasks stand in the trials' own keys.
+    """
     mind = options.mind
+    own = {name: at.model_dump(mode="json") for name, at in todo.servers.items()}
     return {
         "agent": 1, "model": mind.model, "model_url": mind.url, "turns": mind.turns, "seconds": mind.seconds,
         "temperature": mind.temperature, "answers": mind.answers, "max_tokens": mind.max_tokens,
         "gaia": options.gaia is not None,
-        "servers": sha256_hex(options.servers.read_text("utf-8"))[:16] if options.servers else options.sandbox,
+        "servers": servers_mark(options.servers) if options.servers else sha256_hex(canonical_json(own))[:16],
+        "sandbox": None if options.servers else options.sandbox, "toolscout": who_serves(settings),
     }  # fmt: skip
 
 
@@ -169,16 +187,14 @@ async def _run(
         pages = stack.enter_context(serving(site))
         fleet = await _fleet(todo, options, folder, pages, root, say)
         hand_over(folder, fleet.uid)
-        mine = settings.model_copy(
-            update={"home": home, "database": "", "starter": False, "upstream_start_timeout": _START}
-        )
+        mine = _mine(settings, home)
         if "bootstrap" in options.arms:
             lend_model(mine, settings)
         if any(arm != "all" for _, arm, _, _ in left):
             say(f"{await build_home(fleet, mine, say)} tools of {len(fleet.entries)} servers are indexed")
         say(f"{len(left)} trials to do")
         sink = stack.enter_context(open_work(work, header)) if work is not None else None
-        environment = _environment(mine)
+        serving_env = _environment(mine)
         began = time.monotonic()
         for number, key in enumerate(left, start=1):
             task_id, arm, trial, asked = key
@@ -188,7 +204,7 @@ async def _run(
             if row is not None and row.file_name and options.gaia is not None:
                 shutil.copyfile(options.gaia.parent / _name(row), folder / _name(row))
             hand_over(folder, fleet.uid)
-            doing = await act(task.request, arm, options.mind, fleet.entries, home, environment, root / "servers.log")
+            doing = await act(task.request, arm, options.mind, fleet.entries, home, serving_env, root / "servers.log")
             wrong = _wrong(task, row, folder, doing)
             done[key] = Trial.of(task, arm, trial, asked, doing, wrong)
             if sink is not None:
@@ -199,6 +215,16 @@ async def _run(
                 passed = sum(t.passed for t in done.values())
                 say(f"{number} of {len(left)} trials, about {minutes:.0f} min left; {passed} passed so far")
         place(Start(), folder, site)
+
+
+def _mine(settings: Settings, home: Path) -> Settings:
+    """The settings over the throw-away home; who names no time to start gets the long one."""
+    patience = settings.upstream_start_timeout
+    if patience == Settings.model_fields["upstream_start_timeout"].default:
+        patience = _START
+    return settings.model_copy(
+        update={"home": home, "database": "", "starter": False, "upstream_start_timeout": patience}
+    )
 
 
 def _folders(root: Path) -> tuple[Path, Path, Path]:
@@ -226,10 +252,4 @@ def _wrong(task: Task, row: GaiaTask | None, folder: Path, doing: Doing) -> list
 def _environment(settings: Settings) -> dict[str, str]:
     """Of the caller's variables what a program needs; of Toolscout's those of the settings that are measured."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TOOLSCOUT_", "GIT_"))} | GIT_ENV
-    for name in ("encoder", "encoder_url", "encoder_key", "model", "model_url", "model_prompt", "model_key"):
-        value = getattr(settings, name)
-        if value:
-            env[f"TOOLSCOUT_{name.upper()}"] = str(value)
-    env["TOOLSCOUT_UPSTREAM_START_TIMEOUT"] = str(settings.upstream_start_timeout)
-    env["TOOLSCOUT_MODEL_TIMEOUT"] = str(settings.model_timeout)
-    return env
+    return env | environment(settings)

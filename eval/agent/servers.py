@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,8 +42,7 @@ def configured(path: Path, folder: Path, pages: str) -> Fleet:
     """
     from toolscout.server.config import ServersFile, UpstreamConfig
 
-    if not path.is_file():
-        raise NotFound(f"There is no file {path}.", "Name an mcp.json with --servers.")
+    _need(path)
     file = ServersFile(path)
     found = file.load()
     if file.problems:
@@ -51,6 +51,17 @@ def configured(path: Path, folder: Path, pages: str) -> Fleet:
     if not usable:
         raise BadInput(f"{path} configures no server.", "Give a file with an object 'mcpServers'.")
     return Fleet({name: UpstreamConfig.parse(name, _put(dict(c.fields), folder, pages)) for name, c in usable.items()})
+
+
+def servers_mark(path: Path) -> str:
+    """Changes with what the file says. Raises as `configured` does."""
+    _need(path)
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _need(path: Path) -> None:
+    if not path.is_file():
+        raise NotFound(f"There is no file {path}.", "Name an mcp.json with --servers.")
 
 
 async def by_coordinates(

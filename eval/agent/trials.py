@@ -84,7 +84,7 @@ def resume(work: Path, header: JsonObject) -> dict[Key, Trial]:
 
     Raises BadInput for a file of another run.
     """
-    lines = earlier(work, header, "the trials of another run (other model, limits or servers)")
+    lines = earlier(work, header, "the trials of another run (other model, limits, servers, or settings of Toolscout)")
     names = set(Trial.__dataclass_fields__)
     found = [Trial(**{k: v for k, v in line.items() if k in names}) for line in lines if "asked" in line]
     return {trial.key: trial for trial in found}
