@@ -17,6 +17,7 @@ from fastmcp import Client
 from fastmcp.client.transports import ClientTransport, FastMCPTransport
 
 from toolscout.cli import execute
+from toolscout.errors import BadInput
 from toolscout.records import JsonObject
 from toolscout.server.app import App
 from toolscout.server.config import ServersFile, UpstreamConfig
@@ -308,6 +309,39 @@ def test_suggested_calls(harbour: Path, tmp_path: Path, capsys: Any) -> None:
     assert execute(["eval", "execute", "--calls", calls, "--home", str(harbour), "--gold", "--work",
                     str(tmp_path / "out.json.work")]) == 2  # fmt: skip
     assert "holds another run" in capsys.readouterr().err
+
+
+def test_whose_calls_are_gone_on_with_and_what_the_toolscout_gets(
+    harbour: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """The weights of the home that is called through count, not those of the caller's own; keys are written nowhere."""
+    seen: list[tuple[JsonObject, Any]] = []
+
+    async def never(rows: Any, source: Any, caller: Any, *_: Any, **__: Any) -> Any:
+        seen.append((source.header(), dict(caller.target.env)))
+        raise BadInput("That is enough.")
+
+    monkeypatch.setattr("toolscout.eval.execute.measure.measure_execution", never)
+    weights = tmp_path / "adapter.gguf"
+    weights.write_bytes(b"GGUF one")
+    calls = write(tmp_path / "calls.jsonl", [one for one in ROWS if one["id"] == "depth"])
+    line = ["eval", "execute", "--calls", str(calls), "--home", str(harbour), "--quiet", "--model", str(weights)]
+
+    def header(*more: str) -> JsonObject:
+        assert execute([*line, *more]) == 2
+        assert "That is enough" in capsys.readouterr().err
+        return seen[-1][0]
+
+    first = header("--set", "TOOLSCOUT_PROBE_OFFERS=1", "--set", "model_key=hush")
+    assert seen[-1][1] == {
+        "TOOLSCOUT_PROBE_OFFERS": "1", "TOOLSCOUT_MODEL_KEY": "hush", "TOOLSCOUT_MODEL": str(weights),
+    }  # fmt: skip
+    assert header("--set", "probe_offers=1") == first and "hush" not in json.dumps(first)
+    assert header("--set", "probe_offers=1", "--set", "model_temperature=0.7") != first
+    weights.write_bytes(b"GGUF two")
+    assert header("--set", "probe_offers=1") != first
+    assert execute([*line, "--set", "home=elsewhere"]) == 2
+    assert "would not hold: this command decides home" in capsys.readouterr().err
 
 
 @pytest.mark.slow

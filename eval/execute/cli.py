@@ -98,12 +98,15 @@ def execute(
     The servers run as the home configures them: give it sandboxed ones. Calls that may change something are left out
     unless --writes.
     """
-    from toolscout.eval.cli import _say, _settings, _show
+    from toolscout.eval.calls.identity import identity
+    from toolscout.eval.cli import _say, _set, _settings, _show
     from toolscout.eval.execute.calls import FromAnswers, FromGold, FromModel, Source
     from toolscout.eval.execute.judge import open_judge
     from toolscout.eval.execute.measure import Executing, measurable, measure_execution, read_rows
     from toolscout.eval.execute.report import execute_report, execute_tables
     from toolscout.files import write_json
+    from toolscout.records import JsonObject
+    from toolscout.settings import Settings
     from toolscout.synth.settings import synth_settings
     from toolscout.synth.trajectories.caller import Caller, Target
 
@@ -123,7 +126,8 @@ def execute(
         raise BadInput("--judge-model needs --judge-url.", "Name the endpoint that judges.")
     say = _say(quiet)
     chosen = _settings(settings, model=model, model_url=model_url)
-    env = {f"TOOLSCOUT_{name.upper()}": value for name, _, value in (pair.partition("=") for pair in settings or ())}
+    given = _set(settings, ("home", "install_offers"))
+    env = {f"TOOLSCOUT_{name.upper()}": value for name, value in given.items()}
     env |= {f"TOOLSCOUT_{name}": v for name, v in (("MODEL", model), ("MODEL_URL", model_url)) if v}
     making = synth_settings(call_timeout=call_timeout, calls_at_once=calls_at_once, calls_a_server=calls_a_server)
     how = Executing(making, trials, seed, writes, [name.strip() for name in again.split(",") if name.strip()])
@@ -143,10 +147,12 @@ def execute(
             elif answers is not None:
                 source = FromAnswers.read(answers, rows, trials)
             else:
-                # Over a URL nobody knows where its model runs; an endpoint's answers may differ from time to time.
-                about = {"model": chosen.model, "model_url": chosen.model_url, "at": url, "set": sorted(settings or ())}
-                if chosen.model_temperature:
-                    about["temperature"] = chosen.model_temperature
+                # Over a URL nobody knows which model it has, or where that runs.
+                about: JsonObject = {"at": url}
+                if home is not None:
+                    about |= identity(chosen.model_copy(update={"home": home.resolve()}))
+                about["set"] = sorted(f"{n}={v}" for n, v in given.items() if Settings.model_fields[n].repr)
+                # An endpoint's answers may differ from time to time.
                 greedy = not chosen.model_temperature
                 source = FromModel(caller, about, once=greedy and not url and not chosen.model_url)
             judge = None
