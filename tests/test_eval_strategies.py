@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,6 +81,33 @@ def test_a_model_is_given_the_tools_of_each_strategy(
     again = CliRunner().invoke(app, [*arguments, "--model-url", endpoint.url, "--sizes", "8,all", "--found", "3"])
     assert again.exit_code == 0 and "24 of 24 prompts were done before" in again.output
     assert len(endpoint.asked) == before, "nothing is asked twice"
+
+
+def test_answers_of_other_weights_are_not_gone_on_with(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Local:
+        name, context = "local", 0
+
+        async def prepare(self) -> None:
+            return None
+
+        async def close(self) -> None:
+            return None
+
+        async def generate(self, messages: Any, **_: Any) -> Any:
+            return SimpleNamespace(text="none", prompt_tokens=1, completion_tokens=1)
+
+    monkeypatch.setattr("toolscout.server.backends.make_backend", lambda settings: Local())
+    weights = tmp_path / "adapter.gguf"
+    weights.write_bytes(b"GGUF one")
+    line = [*arguments, "--sizes", "2", "--strategies", "blank", "--model", str(weights)]
+    assert [CliRunner().invoke(app, line).exit_code for _ in range(2)] == [0, 0]
+    hot = CliRunner().invoke(app, [*line, "--set", "model_temperature=0.5"])
+    assert isinstance(hot.exception, BadInput) and "another run" in str(hot.exception)
+    weights.write_bytes(b"GGUF two")
+    other = CliRunner().invoke(app, line)
+    assert isinstance(other.exception, BadInput) and "another run" in str(other.exception)
 
 
 def _gold(row_id: str) -> str:

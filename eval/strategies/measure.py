@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolscout.errors import BadInput, ModelError
+from toolscout.eval.calls.identity import identity
 from toolscout.eval.metrics import mean, share
 from toolscout.eval.needle.draw import Draws, limited, needle_rows, parse_sizes
 from toolscout.eval.needle.pool import Haystack, open_haystack
@@ -98,6 +99,8 @@ def measure_strategies(
         "model_url": "" if backend is None else settings.model_url, "encoder": make_encoder(settings).fingerprint,
         "tokenizer": counter.name, "tools": draws.fingerprint,
     }  # fmt: skip
+    if backend is not None:  # the model answers freely, so that nothing else of its identity says anything here
+        header |= {k: v for k, v in identity(settings).items() if k in ("weights", "temperature")}
     plan = [(row, size, name) for row in rows for size in sizes for name in options.strategies]
     started = time.monotonic()
     with work_file(work, header) as done:
