@@ -219,5 +219,6 @@ def test_options_that_say_nothing_are_refused_before_anything_is_asked(options: 
 
 
 def test_without_a_model_nothing_is_compared() -> None:
-    with pytest.raises(ModelError, match="No model answered"):
+    with pytest.raises(ModelError, match="No model answered") as error:
         compare_calls(TOOLS, CALLS, "candidates", variants_of("candidates", candidates=3, sizes=[2]))
+    assert ".." not in error.value.sentence()

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from toolscout.errors import BadInput, ModelError
+from toolscout.eval.calls.measure import Pool
 from toolscout.eval.cli import app
 from toolscout.eval.plans.measure import measure_plans, score_answers
 from toolscout.eval.plans.report import plan_report
+from toolscout.eval.plans.run import Planning, searching
 from toolscout.eval.plans.score import METRICS, Overlap, Verdict, rates
+from toolscout.eval.rows import read_tools, silent
 from toolscout.server.backends import ContextOverflow
 from toolscout.server.calling.suggestion import Candidate, SuggestedCall, Suggestion
+from toolscout.settings import Settings
 
 TOOLS = [Path(__file__).parent / "data" / "eval" / "tools.jsonl"]
 KEYS = {
@@ -239,6 +245,65 @@ def test_a_row_that_was_changed_is_asked_again_and_another_run_is_refused(calls:
     assert [task for task, _, _ in planner.asked] == ["Other words"] and run.verdicts[0].problem == "no plan"
     with pytest.raises(BadInput, match="another run"):
         measure_plans(TOOLS, calls, work=work, seed=5, caller=Planner(right()))
+
+
+def test_a_work_file_of_other_weights_or_of_another_search_is_refused(
+    calls: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Product(Planner):
+        def __init__(self, settings: Settings) -> None:
+            super().__init__(right())
+
+        async def close(self) -> None:
+            return None
+
+    monkeypatch.setattr("toolscout.server.calling.caller.Caller", Product)
+    weights, work = tmp_path / "adapter.gguf", tmp_path / "work.jsonl"
+    weights.write_bytes(b"GGUF one")
+    same = Settings(model=str(weights))
+    asked = partial(measure_plans, TOOLS, calls, work=work)
+    asked(settings=same)
+    asked(settings=same)
+    remote = {"encoder": "openai:x", "encoder_url": "http://127.0.0.1:1/v1"}
+    for changed in ({"model_chooses": False}, {"model_temperature": 0.5}, remote):
+        with pytest.raises(BadInput, match="other model or weights, encoder"):
+            asked(settings=same.model_copy(update=changed))
+    with pytest.raises(BadInput, match="another run"):
+        asked(settings=same, found=7)
+    weights.write_bytes(b"GGUF two")
+    with pytest.raises(BadInput, match="another run"):
+        asked(settings=same)
+
+
+@pytest.mark.parametrize(("found", "one", "several"), [(None, 5, 12), (7, 7, 7), (2, 2, 2)])
+def test_as_many_tools_are_searched_as_asked_for(
+    found: int | None, one: int, several: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Index:
+        def find(self, query: str, **how: Any) -> Any:
+            limits.append(how["limit"])
+            return SimpleNamespace(no_match=True)
+
+        def close(self) -> None:
+            return None
+
+    limits: list[int] = []
+    monkeypatch.setattr("toolscout.eval.retrieval.measure._build_apart", lambda *_: None)
+    monkeypatch.setattr("toolscout.index.search.SearchIndex.open", lambda *_, **__: Index())
+    planning = Planning(Pool(read_tools(TOOLS)), TOOLS, Settings(), found)
+    with searching(planning, silent) as search:
+        assert search("q", 1) == search("q", 10) == []
+    assert limits == [one, several]
+
+
+def test_a_missing_model_is_said_in_one_sentence(calls: list[Path]) -> None:
+    class Nobody(Planner):
+        async def suggest(self, task: str, candidates: Sequence[Candidate], *, steps: int = 1) -> Suggestion:
+            return Suggestion([], abstained=True, reason="No model is installed.")
+
+    with pytest.raises(ModelError) as error:
+        measure_plans(TOOLS, calls, caller=Nobody({}))
+    assert ".." not in error.value.sentence()
 
 
 def test_a_prompt_too_long_for_the_model_is_a_row_without_a_plan(calls: list[Path]) -> None:

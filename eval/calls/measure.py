@@ -302,7 +302,7 @@ async def ask(caller: Suggests, row: Call, candidates: Sequence[Tool], asking: A
     if suggestion is not None:
         if suggestion.model is None:
             raise ModelError(
-                f"No model answered: {suggestion.reason or 'none is installed'}.",
+                f"No model answered: {(suggestion.reason or 'none is installed').rstrip('.')}.",
                 "Name one with --model (see `toolscout model list`), or an endpoint with --model-url.",
             )
         outcome.abstained, outcome.reason = suggestion.abstained, suggestion.reason

@@ -22,8 +22,13 @@ def plan(
     model: Annotated[str, typer.Option(help="Model: a name of `toolscout model list`, or the endpoint's.")] = "",
     model_url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint instead of a local model.")] = "",
     candidates: Annotated[
-        int, typer.Option(min=1, help="Tools searched for a request that brings no candidates of its own.")
-    ] = 5,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tools searched for a request that brings no candidates of its own.",
+            show_default="as suggest_call: 5, for several calls 12",
+        ),
+    ] = None,
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page, the result and every row to this folder.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Take only so many rows, the same ones every time.")] = None,

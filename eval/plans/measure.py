@@ -13,7 +13,7 @@ from toolscout.eval.metrics import mean, spread
 from toolscout.eval.plans.answers import read_answers
 from toolscout.eval.plans.graph import Plan
 from toolscout.eval.plans.match import fitting
-from toolscout.eval.plans.run import FOUND, Given, Planning, run_plans
+from toolscout.eval.plans.run import Given, Planning, run_plans
 from toolscout.eval.plans.score import Verdict, judge, score
 from toolscout.eval.rows import Say, read_calls, read_tools, silent
 from toolscout.records import Call, JsonObject
@@ -36,7 +36,7 @@ def measure_plans(
     calls: Sequence[Path],
     *,
     settings: Settings | None = None,
-    found: int = FOUND,
+    found: int | None = None,
     limit: int | None = None,
     seed: int = 0,
     work: Path | None = None,
@@ -46,8 +46,8 @@ def measure_plans(
     """Ask every row and score the plans. ``settings.model`` and ``settings.model_url`` choose the model.
 
     ``work`` gets each plan as soon as it is there; a later run goes on from it. ``found`` tools are searched for a row
-    without candidates. ``caller`` replaces the product's. Raises BadInput for files that do not fit together or a
-    ``work`` file of another run, ModelError when the model fails.
+    without candidates, by default as many as suggest_call searches. ``caller`` replaces the product's. Raises BadInput
+    for files that do not fit together or a ``work`` file of another run, ModelError when the model fails.
     """
     settings = settings or Settings()
     pool = Pool(read_tools(tools))

@@ -19,15 +19,13 @@ from toolscout.errors import ModelError
 from toolscout.eval.calls.measure import PLAN_STEPS, Pool, Suggests
 from toolscout.eval.plans.answers import AnswerCall
 from toolscout.eval.rows import Say
+from toolscout.eval.served import who_writes
 from toolscout.eval.work_file import alone, earlier, open_work
 from toolscout.records import Call, GoldCall, JsonObject, sha256_hex
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
     from toolscout.server.calling.suggestion import Candidate
-
-FOUND = 5
-"""Tools that suggest_call searches when it is given none."""
 
 Search = Callable[[str, int], "list[Candidate]"]
 
@@ -57,13 +55,18 @@ class Planning:
     pool: Pool
     tools: Sequence[Path]
     settings: Settings
-    found: int = FOUND
+    found: int | None = None
+    """Tools searched for a row without candidates; by default as many as suggest_call searches."""
     seed: int = 0
 
-    def header(self) -> JsonObject:
-        """What a work file is of: another model's plans are not gone on with."""
+    def header(self, *, ours: bool = True) -> JsonObject:
+        """What a work file is of: plans of other weights, or over another encoder's search, are not gone on with.
+
+        ``ours``: the product's own planner answers, not one that was given.
+        """
+        who = {"model": self.settings.model, "model_url": self.settings.model_url}
         return {
-            "plans": 1, "model": self.settings.model, "model_url": self.settings.model_url, "found": self.found,
+            "plans": 1, **(who_writes(self.settings) if ours else who), "found": self.found,
             "seed": self.seed, "tools": sha256_hex("\n".join(sorted(self.pool.tools))),
         }  # fmt: skip
 
@@ -86,7 +89,8 @@ class Planning:
         given = Given(row.id, self.asked(row))
         start = time.perf_counter()
         if row.candidates is not None or search is None:
-            offered = [Candidate(tool) for tool in self.pool.candidates(row, self.found, self.seed)]
+            # The count says nothing: these rows bring their own.
+            offered = [Candidate(tool) for tool in self.pool.candidates(row, 0, self.seed)]
         else:
             offered = search(row.query, self._steps(row))
         if not offered:
@@ -100,7 +104,7 @@ class Planning:
         given.seconds = round(time.perf_counter() - start, 4)
         if suggestion.model is None:
             raise ModelError(
-                f"No model answered: {suggestion.reason or 'none is installed'}.",
+                f"No model answered: {(suggestion.reason or 'none is installed').rstrip('.')}.",
                 "Name one with --model (see `toolscout model list`), or an endpoint with --model-url.",
             )
         if not suggestion.abstained:
@@ -122,7 +126,7 @@ async def run_plans(
     """
     with ExitStack() as stack:
         stack.enter_context(alone(work))
-        header = planning.header()
+        header = planning.header(ours=caller is None)
         before = _resume(work, header) if work is not None else {}
         done = {r.id: before[r.id] for r in rows if r.id in before and before[r.id].asked == planning.asked(r)}
         left = [row for row in rows if row.id not in done]
@@ -171,7 +175,7 @@ def searching(planning: Planning, say: Say) -> Iterator[Search]:
         index = SearchIndex.open(mine.index_dir, settings=mine)
 
         def search(query: str, steps: int) -> list[Candidate]:
-            answer = index.find(query, limit=max(planning.found, offered(steps)), dynamic=steps == 1)
+            answer = index.find(query, limit=planning.found or offered(steps), dynamic=steps == 1)
             return [] if answer.no_match else [Candidate(hit.tool, hit.score) for hit in answer.hits]
 
         try:
@@ -182,6 +186,6 @@ def searching(planning: Planning, say: Say) -> Iterator[Search]:
 
 def _resume(work: Path, header: JsonObject) -> Mapping[str, Given]:
     """Answers of an earlier run; of two to one row the later. What a crash cut off is dropped and asked again."""
-    lines = earlier(work, header, "the rows of another run (other model, seed or tools)")
+    lines = earlier(work, header, "the rows of another run (other model or weights, encoder, size, seed or tools)")
     names = set(Given.__dataclass_fields__)
     return {line["id"]: Given(**{k: v for k, v in line.items() if k in names}) for line in lines if "id" in line}
