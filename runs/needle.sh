@@ -13,7 +13,7 @@
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
-  sed -n '2,13s/^# \{0,1\}//p' "$0"
+  sed -n '2,12s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 data=$1 out=$2

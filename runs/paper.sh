@@ -12,12 +12,16 @@
 # the synthesis, whose endpoints are then asked as each machine sees them; without one: this machine),
 # MARKETPLACES (of smithery glama mcpso mcphub pulsemcp deepnlp pipedream), MAX_COST (ceiling of the synthesis, with
 # PRICE_IN and PRICE_OUT for a million tokens), EXTRA_CALLS and EXTRA_TOOLS (public training sets in the data contract's
-# form, files in one word with spaces between: the call generator learns from them, too), LAUNCH (how the trainer is started), ENCODER_BASE (folder of a sentence
-# encoder; without it the shipped one is used), PYTHON (an interpreter with the extras), GAIA (its metadata.jsonl).
+# form, files in one word with spaces between: the call generator learns from them, too), LAUNCH (how the trainer is started),
+# ENCODER_BASE (folder of a sentence encoder; without it the shipped one is used), PYTHON (an interpreter with the extras),
+# PORT (of the tuned model, 8000: results are of an address, so the same one is used when the command goes on).
+# What is measured only where it is named: CALL_HOME (home of a Toolscout that has the servers installed, in a sandbox, 3,000
+# tools at most: there calls are made for real), GAIA (its metadata.jsonl) with GAIA_SERVERS (an mcp.json: GAIA brings no
+# servers), APIBANK (folder of its tools.jsonl.gz and calls.jsonl.gz), BFCL (folder of its files, version 4).
 set -euo pipefail
 
 if [ $# -ne 2 ]; then
-  sed -n '2,17s/^# \{0,1\}//p' "$0"
+  sed -n '2,20s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 repo=$(cd "$(dirname "$0")/.." && pwd)
@@ -26,6 +30,11 @@ out=$(cd "$1" && pwd)
 base=$2
 stages=" ${STAGES:-crawl index synth encoder caller eval} "
 python=${PYTHON:-python3}
+if [ -n "${GAIA:-}" ] && [ -z "${GAIA_SERVERS:-}" ]; then
+  echo "GAIA needs servers: name an mcp.json in GAIA_SERVERS" >&2
+  exit 2
+fi
+export PYTHONPATH=$repo${PYTHONPATH:+:$PYTHONPATH} # the agent's tasks are in the repository alone
 export PYTHON=$python TOOLSCOUT_HOME=$out/home HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 tools=$out/catalogue/tools.jsonl.gz servers=$out/catalogue/servers.jsonl.gz
 test=$out/test.jsonl
@@ -56,7 +65,9 @@ if wanted synth; then
   run synth plans --tools "$tools" --servers "$servers" --out "$out/plans" "${ask[@]}" --concurrency 256
   run synth split --calls "$out/synth/calls.jsonl" --tools "$tools" --servers "$servers" --out "$out/split"
   cat "$out"/split/{seen,unseen_tool,unseen_server}.jsonl > "$test"
-  run synth trajectories --calls "$out/split/train.jsonl" --home "$TOOLSCOUT_HOME" --out "$out/trajectories" "${ask[@]}"
+  if [ -n "${CALL_HOME:-}" ]; then
+    run synth trajectories --calls "$out/split/train.jsonl" --home "$CALL_HOME" --out "$out/trajectories" "${ask[@]}"
+  fi
 fi
 
 # Ours: two rounds, the second with the first one's mistakes as negatives.
@@ -87,38 +98,88 @@ fi
 if wanted eval; then
   results=$out/results
   mkdir -p "$results"
-  run model serve "base=$base" --adapter "tuned=$out/caller/rl/adapter" --adapter "whole=$out/caller/run/adapter" \
-    --adapter "part10=$out/caller/part10/adapter" --adapter "part30=$out/caller/part30/adapter" --port 0 --yes --json > "$results/served.json" &
+  # What an earlier run was told must not be read before this one is.
+  rm -f "$results/served.json"
+  # Not by way of run: the process to end is the server itself. The agent needs the options of tool calls.
+  "$python" -m toolscout model serve "base=$base" --adapter "tuned=$out/caller/rl/adapter" --adapter "whole=$out/caller/run/adapter" \
+    --adapter "part10=$out/caller/part10/adapter" --adapter "part30=$out/caller/part30/adapter" --port "${PORT:-8000}" --yes --json \
+    -- --enable-auto-tool-choice --tool-call-parser hermes > "$results/served.json" &
   server=$!
   trap 'kill "$server" 2>/dev/null || true' EXIT
-  until grep -q '^}' "$results/served.json"; do
-    kill -0 "$server"
+  until grep -qs '^}' "$results/served.json"; do
+    kill -0 "$server" || { echo "the model is not served: see above" >&2; exit 1; }
     sleep 5
   done
   field() { "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$results/served.json" "$1"; }
   address=$(field url)
   named() { grep -o "\"$1\(@[^\"]*\)\?\"" "$results/served.json" | head -1 | tr -d '"'; }
+  base_model=(--model "$(named base)" --model-url "$address")
+  tuned_model=(--model "$(named tuned)" --model-url "$address")
   pool=(--tools "$tools" --servers "$servers" --calls "$test")
-  run eval retrieval "${pool[@]}" --peers fastmcp,bm25s,mcp-zero --ablation --json "$results/retrieval.json" \
-    --report "$results/retrieval"
-  run eval needle "${pool[@]}" --json "$results/needle.json" --report "$results/needle"
+  kept() { written=(--json "$results/$1.json" --report "$results/$1"); }
+
+  # Search: ours beside others, part by part, in growing pools (RAG-MCP, MCP-Zero), in dialogues.
+  requests=$results/requests.jsonl # as an agent words them; whoever writes them sees the request alone
+  "$python" -m toolscout.eval.retrieval.structured "$test" "${base_model[@]}" --out "$requests"
+  kept retrieval
+  run eval retrieval "${pool[@]}" --peers fastmcp,bm25s,mcp-zero --ablation --requests "$requests" "${written[@]}"
+  kept needle
+  run eval needle "${pool[@]}" --requests "$requests" "${written[@]}"
+  if [ -n "${APIBANK:-}" ]; then
+    kept apibank
+    run eval apibank --tools "$APIBANK/tools.jsonl.gz" --calls "$APIBANK/calls.jsonl.gz" \
+      --extra-tools "$tools" --servers "$servers" "${written[@]}"
+  fi
+
+  if [ -n "${BFCL:-}" ]; then
+    questions=() answers=()
+    for part in simple_python multiple parallel parallel_multiple irrelevance; do questions+=("$BFCL/BFCL_v4_$part.json"); done
+    for part in simple_python multiple parallel parallel_multiple; do answers+=("$BFCL/possible_answer/BFCL_v4_$part.json"); done
+    run eval adopt bfcl --questions "${questions[@]}" --answers "${answers[@]}" --out "$out/bfcl"
+  fi
   for name in base tuned; do
-    who=(--model "$(named "$name")" --model-url "$address")
+    who=("${base_model[@]}")
+    if [ "$name" = tuned ]; then who=("${tuned_model[@]}"); fi
     for candidates in 10 100; do # Tables 3 and 4
-      run eval calls --tools "$tools" --calls "$test" --candidates "$candidates" "${who[@]}" \
-        --json "$results/calls-$name-$candidates.json"
+      kept "calls-$name-$candidates"
+      run eval calls --tools "$tools" --calls "$test" --candidates "$candidates" "${who[@]}" "${written[@]}"
     done
-    run eval calls --tools "$tools" --calls "$test" --limit 500 --compare candidates "${who[@]}" \
-      --json "$results/sizes-$name.json" # Figure 6
+    kept "sizes-$name" # Figure 6
+    run eval calls --tools "$tools" --calls "$test" --limit 500 --compare candidates "${who[@]}" "${written[@]}"
+    kept "exemplars-$name" # Figure 5
     run eval calls --tools "$tools" --calls "$test" --limit 500 --compare exemplars --exemplars "$out/split/train.jsonl" \
-      --any-tool "${who[@]}" --json "$results/exemplars-$name.json" # Figure 5
-    run eval strategies "${pool[@]}" --limit 500 "${who[@]}" --json "$results/strategies-$name.json"
-    run eval plan --tools "$tools" --calls "$out/plans/calls.jsonl" --limit 500 "${who[@]}" --json "$results/plan-$name.json"
-    # Section 4.4, Figure 8: the agent alone, with search, and with the first call written for it.
-    run eval agent "${who[@]}" ${GAIA:+--gaia "$GAIA"} --json "$results/agent-$name.json" --report "$results/agent-$name"
+      --any-tool "${who[@]}" "${written[@]}"
+    if [ -n "${BFCL:-}" ]; then
+      kept "bfcl-$name"
+      run eval calls --tools "$out/bfcl/tools.jsonl" --calls "$out/bfcl/calls.jsonl" "${who[@]}" "${written[@]}"
+    fi
+    kept "strategies-$name"
+    run eval strategies "${pool[@]}" --limit 500 "${who[@]}" "${written[@]}"
+    kept "plan-$name"
+    run eval plan --tools "$tools" --calls "$out/plans/plans.jsonl" --limit 500 "${who[@]}" "${written[@]}"
+    if [ -n "${CALL_HOME:-}" ]; then
+      kept "execute-$name"
+      run eval execute --calls "$test" --home "$CALL_HOME" "${who[@]}" ${JUDGE:+--judge-url "$JUDGE"} \
+        ${JUDGE_MODEL:+--judge-model "$JUDGE_MODEL"} "${written[@]}"
+    fi
+    # Section 4.4, Figure 8: the agent alone, with search, and with the first call written for it by the tuned model.
+    kept "agent-$name"
+    run eval agent "${who[@]}" --caller "$(named tuned)" --caller-url "$address" \
+      ${GAIA:+--gaia "$GAIA" --servers "$GAIA_SERVERS"} "${written[@]}"
   done
+
+  # Section B.1: servers that do the same side by side, and what that installation is worth.
+  if [ -n "${CALL_HOME:-}" ]; then
+    kept servers
+    run eval servers --home "$CALL_HOME" --executed "$results/execute-base.json" "$results/execute-tuned.json" \
+      --health "$results/health.json" "${written[@]}"
+    kept setup
+    run eval setup --home "$CALL_HOME" "${written[@]}"
+  fi
+
   for name in part10 part30 whole; do
-    run eval calls --tools "$tools" --calls "$test" --model "$(named "$name")" --model-url "$address" --json "$results/calls-$name.json"
+    kept "calls-$name"
+    run eval calls --tools "$tools" --calls "$test" --model "$(named "$name")" --model-url "$address" "${written[@]}"
   done
   run eval scaling --runs "0=$results/calls-base-10.json" "0.1=$results/calls-part10.json" "0.3=$results/calls-part30.json" \
     "1=$results/calls-whole.json" --json "$results/scaling.json" --plot "$results/scaling.png"

@@ -15,7 +15,7 @@
 set -euo pipefail
 
 if [ $# -lt 3 ]; then
-  sed -n '2,15s/^# \{0,1\}//p' "$0"
+  sed -n '2,14s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 base=$1 out=$2
