@@ -24,18 +24,15 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def who_serves(settings: Settings) -> JsonObject:
-    """What decides the answers of such a Toolscout: weights, encoder, and every other setting that was given.
+    """What decides the answers of such a Toolscout: `identity`, and every other setting that was given.
 
-    Keys are left out, and of a file its content counts, wherever it lies.
+    Keys are left out. Of a file its content counts, wherever it lies, and so it does of an encoder: a folder's is
+    trained anew under the same name.
     """
     fields = Settings.model_fields
     kept = {n: v for n, v in _given(settings).items() if n not in _NO_MATTER and fields[n].repr}
-    return {**who_writes(settings), "settings": {name: _content(value) for name, value in kept.items()}}
-
-
-def who_writes(settings: Settings) -> JsonObject:
-    """`identity`, with the encoder by its content: a folder's is trained anew under the same name."""
-    return {**identity(settings), "encoder": make_encoder(settings).fingerprint}
+    told = {name: _content(value) for name, value in kept.items()}
+    return {**identity(settings), "encoder": make_encoder(settings).fingerprint, "settings": told}
 
 
 def _given(settings: Settings) -> dict[str, Any]:

@@ -338,6 +338,11 @@ def test_whose_calls_are_gone_on_with_and_what_the_toolscout_gets(
     }  # fmt: skip
     assert header("--set", "probe_offers=1") == first and "hush" not in json.dumps(first)
     assert header("--set", "probe_offers=1", "--set", "model_temperature=0.7") != first
+    monkeypatch.setenv("TOOLSCOUT_PROBE_OFFERS", "1")  # the Toolscout that is started has this, too
+    assert header() == first
+    monkeypatch.setenv("TOOLSCOUT_MODEL_PROMPT", "style=full")
+    assert header() != first
+    monkeypatch.delenv("TOOLSCOUT_MODEL_PROMPT")
     weights.write_bytes(b"GGUF two")
     assert header("--set", "probe_offers=1") != first
     assert execute([*line, "--set", "home=elsewhere"]) == 2

@@ -265,7 +265,7 @@ def test_a_work_file_of_other_weights_or_of_another_search_is_refused(
     asked(settings=same)
     asked(settings=same)
     remote = {"encoder": "openai:x", "encoder_url": "http://127.0.0.1:1/v1"}
-    for changed in ({"model_chooses": False}, {"model_temperature": 0.5}, remote):
+    for changed in ({"model_chooses": False}, {"model_temperature": 0.5}, {"model_context": 512}, remote):
         with pytest.raises(BadInput, match="other model or weights, encoder"):
             asked(settings=same.model_copy(update=changed))
     with pytest.raises(BadInput, match="another run"):

@@ -98,15 +98,14 @@ def execute(
     The servers run as the home configures them: give it sandboxed ones. Calls that may change something are left out
     unless --writes.
     """
-    from toolscout.eval.calls.identity import identity
     from toolscout.eval.cli import _say, _set, _settings, _show
     from toolscout.eval.execute.calls import FromAnswers, FromGold, FromModel, Source
     from toolscout.eval.execute.judge import open_judge
     from toolscout.eval.execute.measure import Executing, measurable, measure_execution, read_rows
     from toolscout.eval.execute.report import execute_report, execute_tables
+    from toolscout.eval.served import who_serves
     from toolscout.files import write_json
     from toolscout.records import JsonObject
-    from toolscout.settings import Settings
     from toolscout.synth.settings import synth_settings
     from toolscout.synth.trajectories.caller import Caller, Target
 
@@ -150,8 +149,7 @@ def execute(
                 # Over a URL nobody knows which model it has, or where that runs.
                 about: JsonObject = {"at": url}
                 if home is not None:
-                    about |= identity(chosen.model_copy(update={"home": home.resolve()}))
-                about["set"] = sorted(f"{n}={v}" for n, v in given.items() if Settings.model_fields[n].repr)
+                    about |= who_serves(chosen.model_copy(update={"home": home.resolve()}))
                 # An endpoint's answers may differ from time to time.
                 greedy = not chosen.model_temperature
                 source = FromModel(caller, about, once=greedy and not url and not chosen.model_url)

@@ -19,7 +19,7 @@ from toolscout.errors import ModelError
 from toolscout.eval.calls.measure import PLAN_STEPS, Pool, Suggests
 from toolscout.eval.plans.answers import AnswerCall
 from toolscout.eval.rows import Say
-from toolscout.eval.served import who_writes
+from toolscout.eval.served import who_serves
 from toolscout.eval.work_file import alone, earlier, open_work
 from toolscout.records import Call, GoldCall, JsonObject, sha256_hex
 from toolscout.settings import Settings
@@ -66,7 +66,7 @@ class Planning:
         """
         who = {"model": self.settings.model, "model_url": self.settings.model_url}
         return {
-            "plans": 1, **(who_writes(self.settings) if ours else who), "found": self.found,
+            "plans": 1, **(who_serves(self.settings) if ours else who), "found": self.found,
             "seed": self.seed, "tools": sha256_hex("\n".join(sorted(self.pool.tools))),
         }  # fmt: skip
 
