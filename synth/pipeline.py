@@ -10,14 +10,14 @@ FOLDER/report.html             the same with samples to read, as a page
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from toolscout.errors import BadInput, StorageError
+from toolscout.errors import BadInput, StorageError, ToolscoutError
 from toolscout.files import write_json
 from toolscout.jsonl import write_records
 from toolscout.records import Call, JsonObject
@@ -134,7 +134,7 @@ class _Chain:
     async def run(self, items: Sequence[Item], steps: Sequence[Step[Any] | Sweep]) -> list[Draft]:
         drafts: list[Draft] = []
         # a killed run leaves what it was about: `toolscout synth report` counts the rest from the steps' files
-        self.about["planned"] = [step.name for step in steps]
+        self.about |= {"planned": [step.name for step in steps], "inputs": len(items)}
         write_json(self.folder / CATEGORIES, categories(self.bench))
         self._write(None)
         for step in steps:
@@ -145,8 +145,9 @@ class _Chain:
                 else:
                     concurrency = self.bench.inputs_at_once
                     drafts, count = await run_step(step, items, path, concurrency=concurrency, tick=self.tick)
-            except Exception:
-                self._write(None)
+            except BaseException:  # Ctrl-C, too
+                with suppress(ToolscoutError):  # what ended the run is said, not what came of it
+                    self._write(None)
                 raise
             self.counts.append(count)
             items = drafts

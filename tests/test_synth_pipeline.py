@@ -22,8 +22,9 @@ from toolscout.commands.synth_bench import open_bench
 from toolscout.errors import BadInput, ModelError
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject, Review, Tool
-from toolscout.synth.chain import Line
+from toolscout.synth.chain import Line, Outcome
 from toolscout.synth.drafts import Draft, SynthCall, subjects
+from toolscout.synth.making.evolve import Evolve
 from toolscout.synth.pipeline import FILTERS, Result, make_calls, working_in
 from toolscout.synth.settings import synth_settings
 from toolscout.synth.writer import CeilingReached
@@ -231,6 +232,19 @@ def test_what_may_not_be_shown_is_not_written_for(serve: Serve, tmp_path: Path) 
     others = [t.model_copy(update={"tool_id": f"other/{t.tool_id}", "name": "n"}) for t in TOOLS]
     more, _ = subjects([*others, *TOOLS], {})
     assert [s.id for s in more if not s.id.startswith("other/")] == [s.id for s in found], "the order does not move"
+
+
+def test_a_run_that_is_stopped_by_hand_says_how_far_it_came(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stopped(self: Evolve, item: Draft) -> Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Evolve, "work", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        make(serve(), tmp_path, filters=PLAIN)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert not report["finished"] and list(steps(report)) == ["generate", "fill"]
 
 
 def test_a_line_cut_short_and_lines_of_others_are_made_anew(serve: Serve, tmp_path: Path) -> None:
