@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from toolscout.errors import NotAllowed
 from toolscout.records import JsonObject
 from toolscout.synth.answer_store import AnswerStore, answer_key
-from toolscout.synth.chat import Message, Reply, TookTooLong, TooLong
+from toolscout.synth.chat import Message, Refused, Reply, TookTooLong, TooLong
 from toolscout.synth.parsing import Unreadable
 
 T = TypeVar("T")
@@ -26,6 +26,11 @@ _SHOWN = 2000
 """Characters of an unusable answer that are shown to its model again."""
 
 
+TOO_LONG, REFUSED, IN_VAIN = "too long for the model", "refused by the endpoint", "no answer in time"
+UNANSWERED = frozenset((TOO_LONG, REFUSED, IN_VAIN))
+"""Reasons of drops for which no answer came: nothing was paid, and another time one may come."""
+
+
 class CeilingReached(NotAllowed):
     """The next request could cost more than is left. What was made is kept."""
 
@@ -36,6 +41,11 @@ class NoAnswer(Exception):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(detail or reason)
         self.reason, self.detail = reason, detail
+
+    @property
+    def passing(self) -> bool:
+        """Whether a later run asks again."""
+        return self.reason in UNANSWERED
 
 
 class Endpoint(Protocol):
@@ -161,7 +171,7 @@ class Writer:
         """What ``read`` makes of the model's answer; one that it finds unreadable is asked for again with the reason.
 
         Raises:
-            NoAnswer: none was readable or came in time, or the request does not fit the model.
+            NoAnswer: none was readable or came in time, or the request does not fit the model or is refused.
             CeilingReached, ModelError, NotAllowed: as `ChatEndpoint.ask`; the run has to stop.
         """
         talk = list(messages)
@@ -169,10 +179,12 @@ class Writer:
         for attempt in range(self.repairs + 1):
             try:
                 reply = await self._answer(talk, temperature if not attempt else 0.0, schema)
-            except TooLong as error:
-                raise NoAnswer("too long for the model", str(error)) from None
+            except (TooLong, Refused) as error:
+                if attempt:
+                    break  # what came was unusable, and there is no asking for more
+                raise NoAnswer(TOO_LONG if isinstance(error, TooLong) else REFUSED, str(error)) from None
             except TookTooLong as error:
-                raise NoAnswer("no answer in time", str(error)) from None
+                raise NoAnswer(IN_VAIN, str(error)) from None
             try:
                 value = read(reply.text)
             except Unreadable as error:

@@ -15,7 +15,7 @@ from synth_endpoint import Endpoint, Serve, said
 
 from toolscout.errors import BadInput, ModelError, NotAllowed, StorageError
 from toolscout.synth.answer_store import AnswerStore, answer_key
-from toolscout.synth.chat import ChatEndpoint, TookTooLong, TooLong, Unreachable
+from toolscout.synth.chat import ChatEndpoint, Refused, TookTooLong, TooLong, Unreachable
 from toolscout.synth.chat import Reply as Answer
 from toolscout.synth.parsing import Unreadable, read_object
 from toolscout.synth.writer import CeilingReached, NoAnswer, Price, Purse, Writer
@@ -126,6 +126,24 @@ async def test_fields_that_an_endpoint_refuses_are_left_out_from_then_on(serve: 
     await client.close()
 
 
+async def test_a_request_that_is_refused_for_what_it_says_costs_the_others_nothing(serve: Serve, tmp_path: Path) -> None:
+    def filtered(body: Body) -> Reply:
+        if "bad" in body["messages"][-1]["content"]:
+            return 400, {"error": {"message": "content filter: no talk of temperature"}}, {}
+        return said("{}")
+
+    endpoint = serve(filtered)
+    client = chat(endpoint)
+    with pytest.raises(Refused, match="content filter"):
+        await client.ask([{"role": "user", "content": "bad"}], schema={"type": "object"})
+    assert (await client.ask(ASK, schema={"type": "object"})).text == "{}"
+    assert {"temperature", "response_format", "max_tokens"} <= endpoint.asked[-1].keys()
+    with pytest.raises(NoAnswer) as caught:
+        await writer(endpoint, tmp_path).write([{"role": "user", "content": "bad"}], read_object)
+    assert caught.value.reason == "refused by the endpoint" and caught.value.passing
+    await client.close()
+
+
 @pytest.mark.parametrize(
     ("code", "message", "error"),
     [
@@ -223,6 +241,10 @@ async def test_a_request_that_is_too_long_is_its_own_trouble(serve: Serve, tmp_p
     with pytest.raises(NoAnswer) as caught:
         await writer(endpoint, tmp_path).write(ASK, read_object)
     assert caught.value.reason == "too long for the model"
+    endpoint.reply = lambda body: (413, "", {}) if len(body["messages"]) > 1 else said("no")
+    with pytest.raises(NoAnswer, match="no JSON object") as caught:
+        await writer(endpoint, tmp_path).write(ASK, read_object)
+    assert caught.value.reason == "unusable answer", "one came, and only the repair does not fit"
 
 
 async def test_the_ceiling_is_never_broken_even_with_many_at_once(serve: Serve, tmp_path: Path) -> None:

@@ -214,6 +214,23 @@ def test_drop_reasons(serve: Serve, tmp_path: Path) -> None:
     assert found["schema"] == {"does not fit the schema": 1} and not result.calls
 
 
+def test_a_refused_question_is_no_miss_of_the_tool(serve: Serve, tmp_path: Path) -> None:
+    refusing = True
+
+    def reply(body: Body) -> Any:
+        if refusing and kind(body) == "choose" and "Ada asks about Oslo" in request_in(body):
+            return 400, {"error": {"message": "content filter"}}, {}
+        return said(well(body))
+
+    endpoint = serve(reply)
+    first = steps(make(endpoint, tmp_path, filters=("invocation",), depth=0).report)["invocation"]
+    assert first["dropped"].keys() == {"refused by the endpoint"}
+    refusing = False
+    asked = len(endpoint.asked)
+    again = steps(make(endpoint, tmp_path, filters=("invocation",), depth=0).report)["invocation"]
+    assert not again["dropped"] and len(endpoint.asked) == asked + first["dropped"]["refused by the endpoint"]
+
+
 def test_a_revision_that_is_another_instruction(serve: Serve, tmp_path: Path) -> None:
     echo = json.dumps({"instruction": "The complete request as it should be"})
     endpoint = serve(lambda body: said(echo if kind(body) == "fill" else well(body)))

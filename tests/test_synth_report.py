@@ -96,7 +96,7 @@ def test_of_a_killed_run(serve: Serve, tmp_path: Path, capsys: Any) -> None:
 def test_a_finished_folder_that_is_begun_again_says_so(serve: Serve, tmp_path: Path) -> None:
     make(serve(), tmp_path, filters=PLAIN)
     broken = serve(lambda body: (400, {"error": "no"}, {}))
-    with pytest.raises(Exception, match="refuses every form"):
+    with pytest.raises(Exception, match="all 5 inputs are refused by the endpoint"):
         make(broken, tmp_path, filters=PLAIN, instructions=7)
     assert not read_run(tmp_path).finished
 

@@ -39,10 +39,17 @@ class Invocation:
 
     async def work(self, item: Draft) -> Outcome:
         """See `Step`."""
+        silent: NoAnswer | None = None
         for turn, writer in enumerate((self.bench.writer, self.bench.judge)):
-            if await self._finds(item, writer, turn):
+            try:
+                found = await self._finds(item, writer, turn)
+            except NoAnswer as none:
+                silent, found = none, False
+            if found:
                 scores = {**item.scores, "invocation": 1.0 - turn / 2}
                 return Outcome([item.model_copy(update={"scores": scores})])
+        if silent is not None and silent.passing:
+            raise silent  # it was not asked, so it did not miss
         return Outcome.drop("no model finds the tool", "", item.text)
 
     async def _finds(self, item: Draft, writer: Writer, turn: int) -> bool:
@@ -62,10 +69,7 @@ class Invocation:
             "required": ["name"],
             "additionalProperties": False,
         }
-        try:
-            return await writer.write(render(item.text, candidates), read, schema=form) == gold
-        except NoAnswer:
-            return False
+        return await writer.write(render(item.text, candidates), read, schema=form) == gold
 
     def _candidates(self, item: Draft, turn: int) -> list[Tool]:
         """The gold and random tools that do not the same, in drawn order; always the same for the same draft."""

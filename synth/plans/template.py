@@ -114,8 +114,8 @@ class Template:
             await self.bench.writer.write(
                 messages, read, temperature=self.bench.settings.temperature, schema=TemplateForm.model_json_schema()
             )
-        except NoAnswer:
-            if not last:
+        except NoAnswer as none:
+            if none.passing or not last:
                 raise
         request, plan, wrong = last[0]
         if not request:
