@@ -32,13 +32,15 @@ _TOO_LONG = ("context", "too long", "maximum length", "too many tokens", "exceed
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model wrote, and what it took. ``complete`` is false where it was cut off at ``max_tokens``."""
+    """What a model wrote, and what it took. ``complete`` is false where it was cut off at ``max_tokens``, ``counted``
+    where the endpoint does not say how many tokens it took."""
 
     text: str
     prompt_tokens: int = 0
     completion_tokens: int = 0
     complete: bool = True
     retries: int = 0
+    counted: bool = True
 
 
 class TooLong(ModelError):
@@ -165,10 +167,12 @@ class ChatEndpoint:
         text, choice = read
         usage = found.get("usage")
         usage = usage if isinstance(usage, dict) else {}
+        prompt = _count(usage.get("prompt_tokens"))
         return Reply(
             text=text,
-            prompt_tokens=_count(usage.get("prompt_tokens")),
+            prompt_tokens=prompt,
             completion_tokens=_count(usage.get("completion_tokens")),
+            counted=prompt > 0 and isinstance(usage.get("completion_tokens"), int),
             complete=choice.get("finish_reason") != "length",
             retries=retries,
         )

@@ -139,16 +139,15 @@ def _waiting(report: Mapping[str, Any], name: str, done: int) -> int | None:
 
 
 def _spent(folder: Path, report: Mapping[str, Any]) -> dict[str, JsonObject]:
-    """By model: from the folder's own store, which a killed run has kept up to date, or else from the report."""
+    """By model: from the folder's own store, which a killed run has kept up to date, or from the report where that
+    knows of more: earlier versions booked in the store that folders shared."""
+    said = (report.get("spent") or {}).get("by_model") or {}
+    found = {str(model): dict(numbers) for model, numbers in said.items()}
     path = folder / "answers.db"
     if path.is_file():
-        with contextlib.suppress(StorageError):
-            store = AnswerStore(path)
-            with contextlib.closing(store):
-                if spent := store.spent():
-                    return spent
-    spent = (report.get("spent") or {}).get("by_model") or {}
-    return {str(model): dict(numbers) for model, numbers in spent.items()}
+        with contextlib.suppress(StorageError), contextlib.closing(AnswerStore(path)) as store:
+            return max(found, store.spent(), key=lambda s: sum(int(n.get("requests") or 0) for n in s.values()))
+    return found
 
 
 def _object(path: Path) -> JsonObject:

@@ -30,7 +30,17 @@ _RULES: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 """A step's threshold, and what it drops in words."""
 
-_SHOWN_ELSEWHERE = {"finished", "planned", "inputs", "steps", "thresholds", "settings", "models", "spent", "answers_of_this_run"}
+_SHOWN_ELSEWHERE = {
+    "finished",
+    "planned",
+    "inputs",
+    "steps",
+    "thresholds",
+    "settings",
+    "models",
+    "spent",
+    "answers_of_this_run",
+}
 
 
 def funnel(run: RunSeen) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from toolscout.errors import NotAllowed
-from toolscout.records import JsonObject
+from toolscout.records import JsonObject, canonical_json
 from toolscout.synth.answer_store import AnswerStore, answer_key
 from toolscout.synth.chat import Message, Refused, Reply, TookTooLong, TooLong
 from toolscout.synth.parsing import Unreadable
@@ -124,10 +124,11 @@ class Price:
         """Price of so many tokens."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1_000_000
 
-    def most(self, messages: list[Message], max_tokens: int) -> float:
-        """Upper bound of a request: half a token for each byte of the prompt, and the longest answer."""
-        size = sum(len(m["content"].encode("utf-8", "replace")) + _ENVELOPE for m in messages)
-        return self.of(size / 2, max_tokens)
+    def most(self, messages: list[Message], max_tokens: int, schema: JsonObject | None = None) -> float:
+        """Upper bound of a request: a token for each byte of the prompt and of the answer's schema (tokenizers fall
+        back to bytes), and the longest answer."""
+        texts = [m["content"] for m in messages] + ([canonical_json(schema)] if schema is not None else [])
+        return self.of(sum(len(text.encode("utf-8", "replace")) + _ENVELOPE for text in texts), max_tokens)
 
 
 class Writer:
@@ -217,11 +218,13 @@ class Writer:
         return await asyncio.shield(task)
 
     async def _pay(self, key: str, messages: list[Message], temperature: float, schema: JsonObject | None) -> Reply:
-        async with self.purse.reserve(self.price.most(messages, self.max_tokens)), self._gate:
+        most = self.price.most(messages, self.max_tokens, schema)
+        async with self.purse.reserve(most), self._gate:
             reply = await self.endpoint.ask(
                 messages, max_tokens=self.max_tokens, temperature=temperature, schema=schema
             )
-            paid = self.price.of(reply.prompt_tokens, reply.completion_tokens)
+            # What nobody counts may have cost as much as a request can.
+            paid = self.price.of(reply.prompt_tokens, reply.completion_tokens) if reply.counted else most
             self.store.put(key, self.model, reply, paid)
             self.purse.spent += paid
             self.counts["asked"] += 1

@@ -26,6 +26,7 @@ from toolscout.synth.chain import Line, Outcome
 from toolscout.synth.drafts import Draft, SynthCall, subjects
 from toolscout.synth.making.evolve import Evolve
 from toolscout.synth.pipeline import FILTERS, Result, make_calls, working_in
+from toolscout.synth.report_folder import read_run
 from toolscout.synth.settings import synth_settings
 from toolscout.synth.writer import CeilingReached
 
@@ -118,13 +119,26 @@ def test_answers_can_be_shared_between_folders_and_each_books_its_own(serve: Ser
     assert (tmp_path / "one/calls.jsonl").read_bytes() == (tmp_path / "two/calls.jsonl").read_bytes()
 
 
+def test_a_cache_and_another_place_do_not_forget_what_was_spent(serve: Serve, tmp_path: Path) -> None:
+    endpoint = serve()
+    folder, price = tmp_path / "one", {"filters": PLAIN, "price_in": 1.0}
+    spent = make(endpoint, folder, TOOLS[:2], **price).report["spent"]["price"]
+    moved = folder.rename(tmp_path / "moved")
+    report = make(endpoint, moved, TOOLS[:2], **price, cache=tmp_path / "all.db").report
+    assert report["spent"]["price"] == spent > 0
+    more = make(endpoint, moved, TOOLS[:3], **price, cache=tmp_path / "all.db").report["spent"]["price"]
+    last = make(endpoint, moved.rename(folder), TOOLS[:3], **price, cache=tmp_path / "all.db").report
+    assert last["spent"]["price"] == pytest.approx(more) and more > spent
+    assert read_run(folder).spent == last["spent"]["by_model"]
+
+
 def test_the_ceiling_stops_the_run_and_a_higher_one_goes_on(serve: Serve, tmp_path: Path) -> None:
     endpoint = serve()
     price = {"price_in": 1000.0, "price_out": 1000.0, "max_tokens": 64}  # 0.12 a request
     with pytest.raises(CeilingReached, match="is reached"):
         make(endpoint, tmp_path, filters=PLAIN, max_cost=4.0, **price)
     report = json.loads((tmp_path / "report.json").read_text())
-    assert not report["finished"] and 2.5 < report["spent"]["price"] <= 4.0
+    assert not report["finished"] and 2.0 < report["spent"]["price"] <= 4.0
     assert report["spent"]["price"] == pytest.approx(0.12 * len(endpoint.asked))
     with pytest.raises(CeilingReached):
         make(endpoint, tmp_path, filters=PLAIN, max_cost=4.0, **price)

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, EmbeddedResource, ImageContent, TextConten
 from test_invoke import World
 
 from toolscout.causes import Cause, cause_of
-from toolscout.errors import UpstreamError
+from toolscout.errors import StorageError, UpstreamError
 from toolscout.index.acts import act_of
 from toolscout.records import Call, GoldCall, JsonObject, Tool
 from toolscout.responses import Response, response_of
@@ -351,6 +351,19 @@ def test_executions_know_three_kinds_of_calls(tmp_path: Path) -> None:
     assert execution_key("r", "1", tool, {"n": 1}) != execution_key(
         "r", "1", tool.model_copy(update={"description": "d"}), {"n": 1}
     )
+
+
+def test_a_store_of_executions_that_is_broken_says_so(tmp_path: Path) -> None:
+    store = Executions(tmp_path / "e.db")
+    store.send("k", "r", "1", "s/t", {})
+    store._db.execute("UPDATE execution SET response = 'no JSON'")
+    with pytest.raises(StorageError, match="holds a response that cannot be read"):
+        store.state("k")
+    store._db.execute("DROP TABLE execution")
+    with pytest.raises(StorageError, match="cannot be read: no such table"):
+        store.state("k")
+    with pytest.raises(StorageError, match="cannot be read"):
+        store.forget(["api_error"], ["s/t"])
 
 
 class Breaks:

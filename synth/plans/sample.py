@@ -21,7 +21,8 @@ from toolscout.synth.report_folder import SEAT
 def seats(categories: Mapping[str, Sequence[Tool]]) -> list[Draft]:
     """One input a category."""
     return [
-        Plan(categories=[name]).on(Draft(id=f"{SEAT}{sha256_hex(name)[:8]}", tool_id="", text=name)) for name in categories
+        Plan(categories=[name]).on(Draft(id=f"{SEAT}{sha256_hex(name)[:8]}", tool_id="", text=name))
+        for name in categories
     ]
 
 
