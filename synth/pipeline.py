@@ -9,6 +9,7 @@ FOLDER/report.html             the same with samples to read, as a page
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -92,8 +93,10 @@ async def filter_calls(
 
     Raises: as `make_calls`.
     """
-    rows = {call.id: call for call in calls}
-    drafts = [d for call in calls if (d := draft_of(call, bench.tools)) is not None]
+    rows = _by_id(calls)
+    drafts = [
+        d.model_copy(update={"id": id_}) for id_, call in rows.items() if (d := draft_of(call, bench.tools)) is not None
+    ]
     with working_in(folder):
         await _prepare(bench)
         left = {"not one gold call of these tools with arguments": len(calls) - len(drafts)}
@@ -177,6 +180,21 @@ def working_in(folder: Path) -> Iterator[None]:
         raise BadInput(f"Another run works in {folder}.", "Wait for it, or give another folder with --out.") from None
     except OSError as error:
         raise StorageError(f"The folder {folder} cannot be used: {error.strerror or error}.") from None
+
+
+def _by_id(calls: Sequence[Call]) -> dict[str, Call]:
+    """The rows by their ids, in their order; an id that came before gets a number. Two runs of synthesis over the same
+    tools give their rows the same ids."""
+    rows: dict[str, Call] = {}
+    taken = {call.id for call in calls}
+    count: Counter[str] = Counter()
+    for call in calls:
+        id_ = call.id
+        while id_ in rows or (id_ != call.id and id_ in taken):
+            count[call.id] += 1
+            id_ = f"{call.id}~{count[call.id] + 1}"
+        rows[id_] = call
+    return rows
 
 
 async def _prepare(bench: Bench) -> None:

@@ -293,8 +293,8 @@ def split(
     found, asked = contamination(parts[TRAIN], [*tested, *others], pool, near, splits.places)
     gone: list[Call] = []
     if remove:
-        gone = [c.model_copy(update={"split": HELD_OUT}) for c in parts[TRAIN] if c.id in asked]
-        parts[TRAIN] = [c for c in parts[TRAIN] if c.id not in asked]
+        gone = [c.model_copy(update={"split": HELD_OUT}) for n, c in enumerate(parts[TRAIN]) if n in asked]
+        parts[TRAIN] = [c for n, c in enumerate(parts[TRAIN]) if n not in asked]
         parts[HELD_OUT] = [*parts[HELD_OUT], *gone]
     report = {
         **split_report(splits, parts, pool, known),
