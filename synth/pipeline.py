@@ -153,6 +153,8 @@ class _Chain:
                     self._write(None)
                 raise
             self.counts.append(count)
+            if isinstance(step, Invocation):
+                self.about["remarks"] = step.remarks([item for item in items if isinstance(item, Draft)])
             items = drafts
         return drafts
 
@@ -164,7 +166,7 @@ class _Chain:
         made = report(self.bench, self.counts, drafts, self.about)
         write_json(self.folder / "report.json", made)
         if drafts is not None:
-            page_at_the_end(self.folder, self.bench.encoder)
+            page_at_the_end(self.folder, made, self.bench.encoder)
         return made
 
 

@@ -23,11 +23,13 @@ _MADE_WITH = (
 
 
 def report(bench: Bench, counts: Sequence[StepCount], kept: Sequence[Draft] | None, about: JsonObject) -> JsonObject:
-    """One JSON object. ``kept`` None: the run stopped, and only the steps before that are counted."""
+    """One JSON object. ``kept`` None: the run stopped, and only the steps before that are counted. ``remarks`` are
+    sentences for who started the run."""
     settings = bench.settings.model_dump()
     spent = bench.first.store.spent() if bench.first else {}
     return {
         "finished": kept is not None,
+        "remarks": [],
         **about,
         "steps": [count.to_dict() for count in counts],
         "thresholds": {name: settings[name] for name in _THRESHOLDS},

@@ -32,6 +32,7 @@ _RULES: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 _SHOWN_ELSEWHERE = {
     "finished",
+    "remarks",
     "planned",
     "inputs",
     "steps",
@@ -62,6 +63,7 @@ def funnel(run: RunSeen) -> Iterator[str]:
     if left := {why: n for why, n in (run.report.get("left_out") or {}).items() if n}:
         said = ", ".join(f"{text(why)} {number(n)}" for why, n in left.items())
         yield f"<p>Left out before the first step: {said}.</p>"
+    yield from (f"<p>{text(remark)}</p>" for remark in run.report.get("remarks") or ())
 
 
 def _stack(step: StepSeen, most: int) -> str:

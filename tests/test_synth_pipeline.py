@@ -24,6 +24,7 @@ from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject, Review, Tool
 from toolscout.synth.chain import Line, Outcome
 from toolscout.synth.drafts import Draft, SynthCall, subjects
+from toolscout.synth.filters.judge import Verdict
 from toolscout.synth.making.evolve import Evolve
 from toolscout.synth.pipeline import FILTERS, Result, make_calls, working_in
 from toolscout.synth.report_folder import read_run
@@ -243,6 +244,25 @@ def test_a_refused_question_is_no_miss_of_the_tool(serve: Serve, tmp_path: Path)
     asked = len(endpoint.asked)
     again = steps(make(endpoint, tmp_path, filters=("invocation",), depth=0).report)["invocation"]
     assert not again["dropped"] and len(endpoint.asked) == asked + first["dropped"]["refused by the endpoint"]
+
+
+def test_a_wordy_judge_is_cut_and_not_thrown_away(serve: Serve, tmp_path: Path) -> None:
+    verdict = json.dumps({"faults": "none at all " * 90, "instruction": 8, "call": 9})
+    endpoint = serve(lambda body: said(verdict if kind(body) == "judge" else well(body)))
+    found = steps(make(endpoint, tmp_path, filters=("judge",), depth=0).report)["judge"]
+    assert found["made"] == 25 and endpoint.kinds()["judge"] == 25
+    low = json.dumps({"faults": "x" * 900, "instruction": 2, "call": 9})
+    endpoint.reply = lambda body: said(low if kind(body) == "judge" else well(body))
+    make(endpoint, tmp_path / "low", filters=("judge",), depth=0)
+    assert {len(d.detail) for line in lines(tmp_path / "low", "judge") for d in line.dropped} == {len("2: ") + 300}
+    form = Verdict.model_json_schema()["properties"]["faults"]
+    assert form == {"default": "", "maxLength": 300, "title": "Faults", "type": "string"}, "stored answers hold"
+
+
+def test_too_few_other_tools_are_said(serve: Serve, tmp_path: Path) -> None:
+    few = make(serve(), tmp_path / "few", TOOLS[:2], filters=("invocation",), depth=0).report
+    assert few["remarks"][0].startswith("The filter invocation showed 10 of 10 instructions fewer than 2 other tools")
+    assert make(serve(), tmp_path / "all", filters=("invocation",), depth=0).report["remarks"] == []
 
 
 def test_a_revision_that_is_another_instruction(serve: Serve, tmp_path: Path) -> None:

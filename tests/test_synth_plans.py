@@ -178,6 +178,14 @@ def test_a_folder_that_is_begun_again_and_broken_off_is_unfinished(
     assert {tool for row in run.rows for tool, _ in row.calls} <= BY_ID.keys(), "plans on their way are read as calls"
 
 
+def test_one_category_alone_is_said(serve: Serve, files: Path, capsys: Any) -> None:
+    base = command(serve(), files, files / "out")
+    at = base.index("--servers")
+    assert execute([*base[:at], *base[at + 2 :]]) == 0
+    assert "No plan is over several categories: the servers of these tools are of 1." in capsys.readouterr().err
+    assert execute([*base, "--json"]) == 0 and json.loads(capsys.readouterr().out)["remarks"] == []
+
+
 # -- templates
 
 GOOD: JsonObject = {

@@ -89,6 +89,11 @@ async def make_plans(
             "semantic": Semantic(bench, s.plan_matches_below),
         }
         asked = asks(categories, bench)
+        if s.plans_across and not asked:
+            run.about["remarks"] = [
+                f"No plan is over several categories: the servers of these tools are of {len(categories)}. Give the "
+                "servers with their categories by --servers."
+            ]
         run.begin([*_MAKING, *(name for name in FILTERS if name in filters)], len(asked))
         combined = await run.step(Combine(bench), asked)
         drafts = await run.step(Sample(bench, categories), [*seats(categories), *combined])
@@ -149,7 +154,7 @@ class _Run:
         write_json(self.folder / "report.json", made)
         write_json(self.folder / CATEGORIES, categories(self.bench))
         if drafts is not None:
-            page_at_the_end(self.folder, self.bench.encoder)
+            page_at_the_end(self.folder, made, self.bench.encoder)
         return made
 
 

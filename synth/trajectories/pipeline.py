@@ -159,7 +159,7 @@ class _Rows:
         write_json(self.folder / "report.json", made)
         write_json(self.folder / CATEGORIES, categories(self.bench))
         if kept is not None:
-            page_at_the_end(self.folder, self.bench.encoder)
+            page_at_the_end(self.folder, made, self.bench.encoder)
         return made
 
 
