@@ -153,6 +153,8 @@ class _Chain:
                     self._write(None)
                 raise
             self.counts.append(count)
+            if isinstance(step, Fill):
+                self.about["placeholders_replaced"] = sum(draft.replaced or 0 for draft in drafts)
             if isinstance(step, Invocation):
                 self.about["remarks"] = step.remarks([item for item in items if isinstance(item, Draft)])
             items = drafts

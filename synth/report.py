@@ -15,7 +15,10 @@ from toolscout.synth.report_rows import NO_CATEGORY, row_of_draft
 
 __all__ = ["categories", "distance", "report", "spread"]
 
-_THRESHOLDS = ("resembles_above", "ungrounded_above", "duplicate_from", "distractors", "judge_below")
+_THRESHOLDS = (
+    "longest_instruction", "copied_words", "fill_shared_from", "growth_words", "resembles_above", "ungrounded_above",
+    "duplicate_from", "distractors", "judge_below",
+)  # fmt: skip
 _MADE_WITH = (
     "instructions", "depth", "keep_levels", "languages", "allow_names", "seed", "temperature", "max_tokens", "repairs",
     "concurrency", "max_cost",

@@ -17,6 +17,9 @@ _SAMPLES = 50
 _LONGEST = 1500
 
 _RULES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "generate": ("longest_instruction", lambda v: f"more than {v:,} characters, among others"),
+    "fill": ("fill_shared_from", lambda v: f"less than {v:g} of the instruction's 5-grams, among others"),
+    "evolve": ("growth_words", lambda v: f"more than {v} words added, among others"),
     "resembles": ("resembles_above", lambda v: f"cosine with the tool's description above {v:g}"),
     "grounded": ("ungrounded_above", lambda v: f"more than {v} values that the instruction does not give"),
     "duplicates": ("duplicate_from", lambda v: f"similarity from {v:g} on with one kept before"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,84 @@ def test_a_refused_question_is_no_miss_of_the_tool(serve: Serve, tmp_path: Path)
     asked = len(endpoint.asked)
     again = steps(make(endpoint, tmp_path, filters=("invocation",), depth=0).report)["invocation"]
     assert not again["dropped"] and len(endpoint.asked) == asked + first["dropped"]["refused by the endpoint"]
+
+
+def test_values_come_from_the_environment_that_is_given(serve: Serve, files: Path, capsys: Any) -> None:
+    local = files / "mine.json"
+    local.write_text(json.dumps({"text": "the desk of a clerk", "files": ["ledgers/march_2031.csv"]}))
+    asked = {"instructions": ["Is it wet in Oslo by /path/to/file.csv?", "Ask the harbour of Oslo what it will be."]}
+
+    def reply(body: Body) -> Any:
+        return said(json.dumps(asked) if kind(body) == "generate" else well(body))
+
+    endpoint = serve(reply)
+    words = [*command(endpoint, files, files / "out"), "--environment", str(local), "--depth", "0", "--json"]
+    words[words.index("--filters") + 1] = "schema"
+    assert execute(words) == 0
+    report = json.loads(capsys.readouterr().out)
+    calls = list(read_records(files / "out/calls.jsonl", Call))
+    assert [c.query for c in calls if "march_2031" in c.query] == ["Is it wet in Oslo by ledgers/march_2031.csv?"] * 5
+    assert report["placeholders_replaced"] == 5
+    shown = [b["messages"][-1]["content"] for b in endpoint.asked if kind(b) == "fill"]
+    assert all("the desk of a clerk; files: ledgers/march_2031.csv" in text for text in shown)
+    # what the environment says may not be copied: with another one, lines of every step that looks are made anew
+    local.write_text(json.dumps({"text": "ask the harbour of Oslo what it will be", "files": ["a/b_2031.csv"]}))
+    assert execute(words) == 0
+    found = steps(json.loads(capsys.readouterr().out))
+    assert found["generate"]["dropped"] == {"copies the environment": 5} and found["fill"]["made"] == 5
+
+
+@pytest.mark.parametrize(
+    ("why", "answer"),
+    [
+        ("value lost", lambda text: json.dumps({"instruction": re.sub(r"\d+", "", f"Bitte {text}")})),
+        ("unchanged", lambda text: json.dumps({"instruction": text.upper()})),
+        ("unusable answer", lambda text: "Das kann ich nicht."),
+        ("too long", lambda text: json.dumps({"instruction": f"{text} und so weiter" * 200})),
+    ],
+)
+def test_where_a_translation_fails_the_instruction_stays(
+    serve: Serve, tmp_path: Path, why: str, answer: Callable[[str], str]
+) -> None:
+    def reply(body: Body) -> Any:
+        step = kind(body)
+        if step == "repair" and "Answer with the request in" in body["messages"][1]["content"]:
+            step = "translate"
+        return said(answer(request_in(body)) if step == "translate" else well(body))
+
+    result = make(serve(reply), tmp_path, filters=(), depth=0, languages={"de": 1.0})
+    found = steps(result.report)["translate"]
+    assert found["dropped"] == {why: 25} and found["made"] == 25 == len(result.calls)
+    before = [d.text for line in lines(tmp_path, "fill") for d in line.made]
+    assert {c.query for c in result.calls} == set(before) and {c.lang for c in result.calls} == {"en"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "step", "reason"),
+    [
+        ("longest_instruction", 50, "generate", "too long"),
+        ("copied_words", 3, "generate", "copies the description"),
+        ("fill_shared_from", 1.0, "fill", "another instruction"),
+        ("growth_words", 1, "evolve", "too long"),
+    ],
+)
+def test_thresholds_of_the_making_are_settings(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: float, step: str, reason: str
+) -> None:
+    def reply(body: Body) -> Any:
+        if kind(body) == "generate":
+            return said(json.dumps({"instructions": ["Is Oslo wet? Kept by their author, I would like to know it."]}))
+        if kind(body) == "fill":
+            return said(json.dumps({"instruction": request_in(body).replace("like", "love")}))
+        return said(well(body))
+
+    endpoint = serve(reply)
+    first = make(endpoint, tmp_path, filters=(), instructions=1).report
+    assert reason not in steps(first)[step]["dropped"]
+    monkeypatch.setenv(f"TOOLSCOUT_SYNTH_{name.upper()}", str(value))
+    report = make(endpoint, tmp_path, filters=(), instructions=1).report
+    assert steps(report)[step]["dropped"][reason] >= 4, "lines of before do not hold"
+    assert report["thresholds"][name] == value
 
 
 def test_a_wordy_judge_is_cut_and_not_thrown_away(serve: Serve, tmp_path: Path) -> None:

@@ -44,7 +44,10 @@ FILTERS = ("rules", "duplicates", "reasonable", "semantic")
 
 _MAKING = ("combine", "sample", "template", "fill", "rewrite")
 _ORDER = (*_MAKING, *FILTERS)
-_THRESHOLDS = ("ungrounded_above", "duplicate_from", "plan_reasonable_below", "plan_matches_below")
+_THRESHOLDS = (
+    "longest_instruction", "copied_words", "ungrounded_above", "duplicate_from", "plan_reasonable_below",
+    "plan_matches_below",
+)  # fmt: skip
 _MADE_WITH = (
     "plans", "plans_across", "plan_smallest", "plan_largest", "plan_near", "plan_fillings", "allow_names", "seed",
     "temperature", "max_tokens", "repairs", "concurrency", "max_cost",
