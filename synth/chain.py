@@ -2,7 +2,8 @@
 
 A line says what became of one input: what was made of it, and what was dropped and why. It carries a mark, a hash of
 the input and of all that decides the step's result (prompt, model, settings). A line whose mark no longer fits is made
-anew; with its answers in the store that costs nothing where nothing changed.
+anew; with its answers in the store that costs nothing where nothing changed. So is a line that says that no answer
+came at all (not in time, the request refused): another time one may.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic import Field, ValidationError
 
-from toolscout.errors import BadInput, StorageError
+from toolscout.errors import BadInput, ModelError, StorageError
 from toolscout.jsonl import read_objects, well_formed, write_records
 from toolscout.records import JsonObject, Record, canonical_json, sha256_hex
+from toolscout.synth.chat import Unreachable
 from toolscout.synth.drafts import Draft, Subject
-from toolscout.synth.writer import NoAnswer
+from toolscout.synth.writer import REFUSED, TOO_LONG, UNANSWERED, NoAnswer
+
+_REFUSED_IN_ROW = 8
+"""With so many inputs that the endpoint refuses and none that it takes between, it is not the inputs."""
 
 Tick = Callable[[str, int, int], None]
 """Called with the step's name, inputs done and inputs in all."""
@@ -113,16 +118,22 @@ async def run_step(
 ) -> tuple[list[Draft], StepCount]:
     """Do what is not done yet; (everything made, in the order of the inputs; the counts).
 
+    Inputs that an earlier run got no answer for come last, and stay as they are where it is in vain again.
+
     Raises:
         BadInput: two inputs have one id.
         ModelError, NotAllowed: the first failure that is no single input's; lines made before it stay.
     """
     marks = _marks(step.name, step.decides(), items)
-    lines = _kept(path, marks)
-    todo = [item for item in items if item.id not in lines]
+    kept = _kept(path, marks)
+    silent = {i: line for i, line in kept.items() if not UNANSWERED.isdisjoint(d.reason for d in line.dropped)}
+    lines = {i: line for i, line in kept.items() if i not in silent}
+    todo = sorted((item for item in items if item.id not in lines), key=lambda item: item.id in silent)
     tell = tick or (lambda name, done, total: None)
     tell(step.name, len(lines), len(items))
     failure: list[BaseException] = []
+    in_vain: list[str] = []
+    refused: list[str] = []
     waiting = iter(todo)
     with _Appender(path) as out:
 
@@ -130,23 +141,58 @@ async def run_step(
             for item in waiting:
                 if failure:
                     return
+                if in_vain and item.id in silent:
+                    lines[item.id] = silent[item.id]
+                    continue
                 try:
-                    outcome = await step.work(item)
-                except NoAnswer as none:
-                    outcome = Outcome.drop(none.reason, none.detail, getattr(item, "text", ""))
+                    outcome = await _outcome(step, item)
+                    line = Line(id=item.id, mark=marks[item.id], made=outcome.made, dropped=outcome.dropped)
+                    out.write(line)
                 except Exception as error:
+                    if isinstance(error, Unreachable) and item.id in silent:
+                        in_vain.append(item.id)  # it was slow before, too: no reason to stop what else is done
+                        lines[item.id] = silent[item.id]
+                        continue
                     # The others finish what they are at: it is paid for.
                     failure.append(error)
                     return
-                line = Line(id=item.id, mark=marks[item.id], made=outcome.made, dropped=outcome.dropped)
-                out.write(line)
                 lines[item.id] = line
+                if not _is_refused(line):
+                    refused.clear()
+                elif item.id not in silent:
+                    refused.append(item.id)
+                    if len(refused) == _REFUSED_IN_ROW:
+                        failure.append(_not_taken(step.name, f"{len(refused)} inputs in a row", line))
                 tell(step.name, len(lines), len(items))
 
         await asyncio.gather(*(worker() for _ in range(min(concurrency, len(todo)) or 1)))
     if failure:
         raise failure[0]
+    if silent:
+        write_records(path, (lines[item.id] for item in items))  # what was asked again has two lines
+    if items and all(_is_refused(line) for line in lines.values()):
+        raise _not_taken(step.name, f"all {len(items)} inputs", lines[items[0].id])
     return _in_order(step.name, items, lines)
+
+
+async def _outcome(step: Step[Any], item: Item) -> Outcome:
+    try:
+        return await step.work(item)
+    except NoAnswer as none:
+        return Outcome.drop(none.reason, none.detail, getattr(item, "text", ""))
+
+
+def _is_refused(line: Line) -> bool:
+    return not line.made and any(d.reason in (TOO_LONG, REFUSED) for d in line.dropped)
+
+
+def _not_taken(name: str, which: str, line: Line) -> ModelError:
+    lost = next(d for d in line.dropped if d.reason in (TOO_LONG, REFUSED))
+    change = "Lower --max-tokens, or give the model a longer context" if lost.reason == TOO_LONG else "See to that"
+    return ModelError(
+        f"In the step {name}, {which} are {lost.reason}: {lost.detail}",
+        f"{change}, and run the same command again to go on.",
+    )
 
 
 def run_sweep(step: Sweep, items: Sequence[Draft], path: Path) -> tuple[list[Draft], StepCount]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
@@ -31,17 +32,23 @@ _TOO_LONG = ("context", "too long", "maximum length", "too many tokens", "exceed
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model wrote, and what it took. ``complete`` is false where it was cut off at ``max_tokens``."""
+    """What a model wrote, and what it took. ``complete`` is false where it was cut off at ``max_tokens``, ``counted``
+    where the endpoint does not say how many tokens it took."""
 
     text: str
     prompt_tokens: int = 0
     completion_tokens: int = 0
     complete: bool = True
     retries: int = 0
+    counted: bool = True
 
 
 class TooLong(ModelError):
     """The request does not fit the model's context: this one is left out, others go on."""
+
+
+class Refused(ModelError):
+    """The endpoint takes the request in none of its forms: this one is left out, others go on."""
 
 
 class TookTooLong(ModelError):
@@ -82,7 +89,8 @@ class ChatEndpoint:
         self._rest_until = 0.0
         self._slow = 0
         self._refused: set[str] = set()
-        """Fields that the endpoint does not take; each is left out from then on."""
+        """Fields that the endpoint does not take: what was refused with them was answered without them. Each is left
+        out from then on."""
 
     async def prepare(self) -> str:
         """The model's name, found out where none was given. Raises as `ask`."""
@@ -106,53 +114,49 @@ class ChatEndpoint:
 
         Raises:
             TooLong: the request does not fit the model's context.
+            Refused: the request is refused in all its forms, as a content filter does.
             TookTooLong: the answer did not come in time, though others do.
             NotAllowed: the key is refused.
-            ModelError: the endpoint cannot be reached after all retries, refuses the request, or is no chat endpoint.
+            ModelError: the endpoint cannot be reached after all retries, or is no chat endpoint.
         """
         await self.prepare()
-        for _ in range(4):
+        tried: set[str] = set()
+        while True:
+            left_out = self._refused | tried
             try:
                 found, retries = await self._send(
-                    "POST", "/chat/completions", self._body(messages, max_tokens, temperature, schema)
+                    "POST", "/chat/completions", self._body(messages, max_tokens, temperature, schema, left_out)
                 )
-            except _Refused as refusal:
-                if not self._leave_out(str(refusal).lower(), schema is not None):
+            except Refused as refusal:
+                field = _suspect(str(refusal).lower(), schema is not None, left_out)
+                if not field:
                     raise
+                tried.add(field)
                 continue
-            return self._read(found, retries)
-        raise ModelError(f"{self.url} refuses every form of the request.", "Is it an OpenAI-compatible endpoint?")
+            reply = self._read(found, retries)
+            self._refused |= tried
+            return reply
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
     def _body(
-        self, messages: list[Message], max_tokens: int, temperature: float, schema: JsonObject | None
+        self,
+        messages: list[Message],
+        max_tokens: int,
+        temperature: float,
+        schema: JsonObject | None,
+        left_out: Collection[str],
     ) -> JsonObject:
-        length = "max_completion_tokens" if "max_tokens" in self._refused else "max_tokens"
+        length = "max_completion_tokens" if "max_tokens" in left_out else "max_tokens"
         body: JsonObject = {"model": self.model, "messages": messages, length: max_tokens}
-        if "temperature" not in self._refused:
+        if "temperature" not in left_out:
             body["temperature"] = temperature
-        if schema is not None and "response_format" not in self._refused:
+        if schema is not None and "response_format" not in left_out:
             form = {"name": "answer", "schema": schema}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         return body
-
-    def _leave_out(self, said: str, constrained: bool) -> bool:
-        """Learn from a refusal which field is not taken. False if nothing is left to leave out.
-
-        Requests under way together meet the same refusal: what an other one has learnt counts as learnt here.
-        """
-        if "max_completion_tokens" in said:
-            self._refused.add("max_tokens")
-        elif "temperature" in said:
-            self._refused.add("temperature")
-        elif constrained:
-            self._refused.add("response_format")
-        else:
-            return False
-        return True
 
     def _read(self, found: JsonObject, retries: int) -> Reply:
         read = first_choice(found)
@@ -163,10 +167,12 @@ class ChatEndpoint:
         text, choice = read
         usage = found.get("usage")
         usage = usage if isinstance(usage, dict) else {}
+        prompt = _count(usage.get("prompt_tokens"))
         return Reply(
             text=text,
-            prompt_tokens=_count(usage.get("prompt_tokens")),
+            prompt_tokens=prompt,
             completion_tokens=_count(usage.get("completion_tokens")),
+            counted=prompt > 0 and isinstance(usage.get("completion_tokens"), int),
             complete=choice.get("finish_reason") != "length",
             retries=retries,
         )
@@ -231,7 +237,7 @@ class ChatEndpoint:
             said = error_text(response)
             if code == 413 or any(word in said.lower() for word in _TOO_LONG):
                 raise TooLong(f"The request is too long for {self.model}: {said}.")
-            raise _Refused(f"{self.url} refused the request: {said}.")
+            raise Refused(f"{self.url} refused the request: {said}.")
         if code >= 300:
             raise ModelError(f"{self.url} answered {code}: {error_text(response)}.")
         value = json_object(response)
@@ -242,8 +248,13 @@ class ChatEndpoint:
         return value
 
 
-class _Refused(ModelError):
-    """The endpoint does not take a request of this form."""
+def _suspect(said: str, constrained: bool, left_out: Collection[str]) -> str:
+    """The field that a refusal is about, as far as its words tell; empty if there is nothing left to leave out."""
+    if "max_completion_tokens" in said and "max_tokens" not in left_out:
+        return "max_tokens"
+    if "temperature" in said and "temperature" not in left_out:
+        return "temperature"
+    return "response_format" if constrained and "response_format" not in left_out else ""
 
 
 def _retry_after(response: httpx.Response) -> float:

@@ -21,28 +21,27 @@ def contamination(
     tools: Mapping[str, Tool],
     near_from: float = 0.8,
     places: Mapping[str, str] | None = None,
-) -> tuple[JsonObject, set[str]]:
-    """(report, ids of the training rows that ask what a test row asks, or nearly so).
+) -> tuple[JsonObject, set[int]]:
+    """(report, places in ``train`` of the rows that ask what a test row asks, or nearly so). Ids need not be unique:
+    those of two runs of synthesis may be equal.
 
     A test row counts as *seen under another name* when its split calls its tool unseen and training shows a tool of the
     same definition. Of a row with several gold calls only the unseen tools count, by ``places`` (tool id -> place); all
-    of them where none is known to be unseen. Ids in the report are pairs (test row, training row).
+    of them where none is known to be unseen. Ids in the report are pairs (test row, training row); ``rows`` counts the
+    test rows (of ``unseen_tool_listed``, the training rows).
     """
-    exact: dict[str, list[str]] = {}
-    for call in train:
-        exact.setdefault(same_text(call.query), []).append(call.id)
+    exact: dict[str, list[int]] = {}
+    for place, call in enumerate(train):
+        exact.setdefault(same_text(call.query), []).append(place)
     near = NearCopies()
-    for call in test:
-        near.add(call.id, call.query)
-    same = [(call.id, other) for call in test for other in exact.get(same_text(call.query), ())]
-    equal = {other for _, other in same}
-    close: list[tuple[str, str, float]] = []
-    for call in train:
-        if call.id in equal:
-            continue
-        name, similarity = near.nearest(call.query)
-        if name and similarity >= near_from:
-            close.append((name, call.id, round(similarity, 3)))
+    for place, call in enumerate(test):
+        near.add(str(place), call.query)
+    same = [(place, other) for place, call in enumerate(test) for other in exact.get(same_text(call.query), ())]
+    equal = set(same)
+    close: list[tuple[int, int, float]] = []
+    for other, call in enumerate(train):
+        alike = ((int(name), similarity) for name, similarity in near.near(call.query, near_from))
+        close += [(place, other, round(similarity, 3)) for place, similarity in alike if (place, other) not in equal]
     shown = _definitions({g.tool_id for call in train for g in call.gold}, tools)
     renamed = []
     for call in test:
@@ -55,14 +54,14 @@ def contamination(
         "test": len(test),
         "test_of_several_steps": sum(len(call.gold) > 1 for call in test),
         "near_from": near_from,
-        "same_request": _counted(same),
-        "near_request": _counted(close),
+        "same_request": _counted([(test[a].id, train[b].id) for a, b in same], len({a for a, _ in same})),
+        "near_request": _counted([(test[a].id, train[b].id, s) for a, b, s in close], len({a for a, _, _ in close})),
         "same_calls": _counted(_common(train, test, _calls)),
         "same_tools_together": _counted(_common(train, test, _combination)),
         "unseen_tool_shown": _counted(renamed),
-        "unseen_tool_listed": _counted(_listed(train, places or {})),
+        "unseen_tool_listed": _counted(listed := _listed(train, places or {}), len({name for name, _ in listed})),
     }
-    return report, equal | {other for _, other, _ in close}
+    return report, {other for _, other in same} | {other for _, other, _ in close}
 
 
 def _unseen(call: Call, places: Mapping[str, str]) -> list[str]:
@@ -103,9 +102,10 @@ def _definitions(tool_ids: Iterable[str], tools: Mapping[str, Tool]) -> dict[str
     return {mark: t for t in sorted(set(tool_ids)) if t in tools for mark in definition_marks(tools[t])}
 
 
-def _counted(pairs: Sequence[tuple[object, ...]]) -> JsonObject:
+def _counted(pairs: Sequence[tuple[object, ...]], rows: int | None = None) -> JsonObject:
+    """``rows`` of which the pairs are; each pair's own by default."""
     return {
-        "rows": len({pair[0] for pair in pairs}),
+        "rows": len(pairs) if rows is None else rows,
         "pairs": len(pairs),
         "examples": [list(p) for p in pairs[:_SHOWN]],
     }

@@ -41,7 +41,7 @@ class Draft(Record):
 
     ``definition`` marks the tool as it was defined: what was made for another definition is made anew.
     ``level`` counts its evolutions, ``directions`` names them; ``parent`` is the draft that it was made of. ``scores``
-    are what filters measured.
+    are what filters measured. ``replaced`` counts placeholders that a local candidate took the place of.
     """
 
     id: str
@@ -54,6 +54,7 @@ class Draft(Record):
     lang: str = PLAIN
     arguments: JsonObject | None = None
     scores: dict[str, float] = Field(default_factory=dict)
+    replaced: int | None = None
 
     def call(self) -> SynthCall:
         """The draft as a row of the data contract."""

@@ -9,15 +9,16 @@ FOLDER/report.html             the same with samples to read, as a page
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from toolscout.errors import BadInput, StorageError
+from toolscout.errors import BadInput, StorageError, ToolscoutError
 from toolscout.files import write_json
 from toolscout.jsonl import write_records
 from toolscout.records import Call, JsonObject
@@ -92,8 +93,10 @@ async def filter_calls(
 
     Raises: as `make_calls`.
     """
-    rows = {call.id: call for call in calls}
-    drafts = [d for call in calls if (d := draft_of(call, bench.tools)) is not None]
+    rows = _by_id(calls)
+    drafts = [
+        d.model_copy(update={"id": id_}) for id_, call in rows.items() if (d := draft_of(call, bench.tools)) is not None
+    ]
     with working_in(folder):
         await _prepare(bench)
         left = {"not one gold call of these tools with arguments": len(calls) - len(drafts)}
@@ -134,7 +137,7 @@ class _Chain:
     async def run(self, items: Sequence[Item], steps: Sequence[Step[Any] | Sweep]) -> list[Draft]:
         drafts: list[Draft] = []
         # a killed run leaves what it was about: `toolscout synth report` counts the rest from the steps' files
-        self.about["planned"] = [step.name for step in steps]
+        self.about |= {"planned": [step.name for step in steps], "inputs": len(items)}
         write_json(self.folder / CATEGORIES, categories(self.bench))
         self._write(None)
         for step in steps:
@@ -145,10 +148,15 @@ class _Chain:
                 else:
                     concurrency = self.bench.inputs_at_once
                     drafts, count = await run_step(step, items, path, concurrency=concurrency, tick=self.tick)
-            except Exception:
-                self._write(None)
+            except BaseException:  # Ctrl-C, too
+                with suppress(ToolscoutError):  # what ended the run is said, not what came of it
+                    self._write(None)
                 raise
             self.counts.append(count)
+            if isinstance(step, Fill):
+                self.about["placeholders_replaced"] = sum(draft.replaced or 0 for draft in drafts)
+            if isinstance(step, Invocation):
+                self.about["remarks"] = step.remarks([item for item in items if isinstance(item, Draft)])
             items = drafts
         return drafts
 
@@ -160,7 +168,7 @@ class _Chain:
         made = report(self.bench, self.counts, drafts, self.about)
         write_json(self.folder / "report.json", made)
         if drafts is not None:
-            page_at_the_end(self.folder, self.bench.encoder)
+            page_at_the_end(self.folder, made, self.bench.encoder)
         return made
 
 
@@ -176,6 +184,21 @@ def working_in(folder: Path) -> Iterator[None]:
         raise BadInput(f"Another run works in {folder}.", "Wait for it, or give another folder with --out.") from None
     except OSError as error:
         raise StorageError(f"The folder {folder} cannot be used: {error.strerror or error}.") from None
+
+
+def _by_id(calls: Sequence[Call]) -> dict[str, Call]:
+    """The rows by their ids, in their order; an id that came before gets a number. Two runs of synthesis over the same
+    tools give their rows the same ids."""
+    rows: dict[str, Call] = {}
+    taken = {call.id for call in calls}
+    count: Counter[str] = Counter()
+    for call in calls:
+        id_ = call.id
+        while id_ in rows or (id_ != call.id and id_ in taken):
+            count[call.id] += 1
+            id_ = f"{call.id}~{count[call.id] + 1}"
+        rows[id_] = call
+    return rows
 
 
 async def _prepare(bench: Bench) -> None:

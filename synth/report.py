@@ -15,7 +15,10 @@ from toolscout.synth.report_rows import NO_CATEGORY, row_of_draft
 
 __all__ = ["categories", "distance", "report", "spread"]
 
-_THRESHOLDS = ("resembles_above", "ungrounded_above", "duplicate_from", "distractors", "judge_below")
+_THRESHOLDS = (
+    "longest_instruction", "copied_words", "fill_shared_from", "growth_words", "resembles_above", "ungrounded_above",
+    "duplicate_from", "distractors", "judge_below",
+)  # fmt: skip
 _MADE_WITH = (
     "instructions", "depth", "keep_levels", "languages", "allow_names", "seed", "temperature", "max_tokens", "repairs",
     "concurrency", "max_cost",
@@ -23,11 +26,13 @@ _MADE_WITH = (
 
 
 def report(bench: Bench, counts: Sequence[StepCount], kept: Sequence[Draft] | None, about: JsonObject) -> JsonObject:
-    """One JSON object. ``kept`` None: the run stopped, and only the steps before that are counted."""
+    """One JSON object. ``kept`` None: the run stopped, and only the steps before that are counted. ``remarks`` are
+    sentences for who started the run."""
     settings = bench.settings.model_dump()
     spent = bench.first.store.spent() if bench.first else {}
     return {
         "finished": kept is not None,
+        "remarks": [],
         **about,
         "steps": [count.to_dict() for count in counts],
         "thresholds": {name: settings[name] for name in _THRESHOLDS},

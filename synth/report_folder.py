@@ -20,6 +20,9 @@ from toolscout.synth.report_rows import Row, row_of_object
 CATEGORIES = "categories.json"
 """Categories of the run's servers, by id: step files name tools only."""
 
+SEAT = "in-"
+"""How ids begin of inputs that come in at a later step than the first: categories, at the step ``sample`` of plans."""
+
 _STEP = re.compile(r"(\d\d)-([\w-]+)\.jsonl")
 _KEPT = ("calls.jsonl", "kept.jsonl", "plans.jsonl", "trajectories.jsonl")
 
@@ -94,7 +97,8 @@ def _read_steps(
 ) -> tuple[list[StepSeen], list[Loss], list[dict[str, Any]]]:
     """(counts, what was dropped, what the last step with anything made).
 
-    A line counts when its input is what the step before made: files of earlier settings lie in the folder, too.
+    A line counts when its input is what the step before made, or came in at this step: files of earlier settings lie in
+    the folder, too.
     """
     planned = report.get("planned") or [s["step"] for s in report.get("steps") or ()]
     steps: list[StepSeen] = []
@@ -108,6 +112,7 @@ def _read_steps(
             continue
         lines = {str(line.get("id")): line for _, line in _lines(path)}
         if wanted is not None:
+            wanted = {**{i: None for i in lines if i.startswith(SEAT)}, **wanted} if name == "sample" else wanted
             lines = {i: lines[i] for i in wanted if i in lines}
         seen, made = StepSeen(name, inputs=len(lines)), []
         for i, line in lines.items():
@@ -117,31 +122,32 @@ def _read_steps(
                 seen.dropped[loss.reason] += 1
                 losses.append(loss)
         seen.made = len(made)
-        seen.waiting = len(wanted) - len(lines) if wanted is not None else _waiting(report, len(lines))
+        seen.waiting = len(wanted) - len(lines) if wanted is not None else _waiting(report, name, len(lines))
         steps.append(seen)
         wanted = {str(one.get("id")): None for one in made}
         last = made or last
     return steps, losses, last
 
 
-def _waiting(report: Mapping[str, Any], done: int) -> int | None:
-    """Of the first step's inputs, of which only the report tells how many there are."""
-    first = (report.get("steps") or [{}])[0].get("inputs")
-    total = first if first is not None else report.get("tools")
+def _waiting(report: Mapping[str, Any], name: str, done: int) -> int | None:
+    """Of the first step's inputs, of which only the report tells how many there are. Reports of earlier versions say so
+    of tools alone, which are what ``generate`` begins with."""
+    total = report.get("inputs", report.get("tools") if name == "generate" else None)
+    if total is None:
+        total = next((s.get("inputs") for s in report.get("steps") or () if s.get("step") == name), None)
     return max(0, total - done) if isinstance(total, int) else None
 
 
 def _spent(folder: Path, report: Mapping[str, Any]) -> dict[str, JsonObject]:
-    """By model: from the folder's own store, which a killed run has kept up to date, or else from the report."""
+    """By model: from the folder's own store, which a killed run has kept up to date, or from the report where that
+    knows of more: earlier versions booked in the store that folders shared."""
+    said = (report.get("spent") or {}).get("by_model") or {}
+    found = {str(model): dict(numbers) for model, numbers in said.items()}
     path = folder / "answers.db"
     if path.is_file():
-        with contextlib.suppress(StorageError):
-            store = AnswerStore(path)
-            with contextlib.closing(store):
-                if spent := store.spent():
-                    return spent
-    spent = (report.get("spent") or {}).get("by_model") or {}
-    return {str(model): dict(numbers) for model, numbers in spent.items()}
+        with contextlib.suppress(StorageError), contextlib.closing(AnswerStore(path)) as store:
+            return max(found, store.spent(), key=lambda s: sum(int(n.get("requests") or 0) for n in s.values()))
+    return found
 
 
 def _object(path: Path) -> JsonObject:

@@ -7,17 +7,17 @@ It is made of what lies in the folder (`toolscout.synth.report_folder`), at any 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolscout.errors import ToolscoutError
-from toolscout.files import replace_file
+from toolscout.files import replace_file, write_json
 from toolscout.index.encoder import Encoder
 from toolscout.records import JsonObject
 from toolscout.synth.report_charts import GROUPS, cloud, legend, number, table, text
 from toolscout.synth.report_facts import Sample, facts, mean_distance, sample_of
 from toolscout.synth.report_folder import RunSeen, read_run
-from toolscout.synth.report_plots import Plane, planes
+from toolscout.synth.report_plots import FAILED, Plane, one_line, planes
 from toolscout.synth.report_rows import NO_CATEGORY, Row, rows_of_file
 from toolscout.synth.report_sections import costs, drops, funnel, made_with, others, shapes, to_read
 from toolscout.synth.report_style import STYLE
@@ -101,12 +101,19 @@ def write_page(
     }
 
 
-def page_at_the_end(folder: Path, encoder: Encoder | None) -> None:
-    """The page of a run that has just ended; data is not lost for the sake of a page that cannot be made."""
+def page_at_the_end(folder: Path, report: JsonObject, encoder: Encoder | None) -> None:
+    """The page of a run that has just ended; data is not lost for the sake of a page that cannot be made, whatever the
+    libraries that draw it raise. What is lacking is said in the report's remarks."""
     try:
-        write_page(folder, encoder=encoder)
-    except ToolscoutError:
-        (folder / PAGE).unlink(missing_ok=True)  # an older one would tell of another run
+        plots = write_page(folder, encoder=encoder)["plots"]
+        said = [f"{name} is not in the page. {why}" for name, why in plots.items() if why.startswith(FAILED)]
+    except Exception as error:
+        with suppress(OSError):
+            (folder / PAGE).unlink(missing_ok=True)  # an older one would tell of another run
+        said = [f"The page {PAGE} could not be made: {one_line(error)}. To try again: toolscout synth report {folder}"]
+    if said:
+        report["remarks"] = [*report["remarks"], *said]
+        write_json(folder / "report.json", report)
 
 
 def render(run: RunSeen, spreads: Sequence[Spread], sample: Sample | None, drawn: Sequence[Plane]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,9 @@ ENOUGH = 50
 """Fewer points have no neighbourhoods worth a map."""
 
 NOT_INSTALLED = "It needs {library}, which is not installed here: install toolscout[report] and make the page again."
+
+
+FAILED = "It could not be drawn: "
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,20 @@ class Plane:
 
 def planes(vectors: Points) -> list[Plane]:
     """PCA, t-SNE and UMAP of L2-normalised vectors [n, dim]; always the same for the same vectors and library."""
-    return [pca(vectors), tsne(vectors), umap(vectors)]
+    return [pca(vectors), _whatever_happens(tsne, "t-SNE", vectors), _whatever_happens(umap, "UMAP", vectors)]
+
+
+def _whatever_happens(draw: Callable[[Points], Plane], name: str, vectors: Points) -> Plane:
+    """A plot, or why there is none: compilers and solvers of other people's libraries fail in ways of their own."""
+    try:
+        return draw(vectors)
+    except Exception as error:
+        return Plane(name, "", why_not=f"{FAILED}{one_line(error)}.")
+
+
+def one_line(error: Exception) -> str:
+    """Kind and beginning of an error, without its last full stop."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(". ")
 
 
 def pca(vectors: Points) -> Plane:

@@ -102,13 +102,21 @@ def _instruction(found: Mapping[str, Any]) -> str:
 
 
 def _calls(found: Mapping[str, Any]) -> tuple[tuple[str, JsonObject | None], ...]:
-    steps = found.get("gold") or found.get("calls") or [found]
+    steps = found.get("gold") or found.get("calls") or _carried(found) or [found]
     made = []
     for step in steps if isinstance(steps, list) else []:
         if isinstance(step, dict) and isinstance(step.get("tool_id"), str):
             given = step.get("arguments")
             made.append((step["tool_id"], given if isinstance(given, dict) else None))
-    return tuple(made)
+    return tuple(one for one in made if one[0])
+
+
+def _carried(found: Mapping[str, Any]) -> list[Any] | None:
+    """The calls of a plan or a run on its way, which stand in its draft's arguments."""
+    given = found.get("arguments")
+    steps = given.get("steps") if isinstance(given, dict) else None
+    carried = isinstance(steps, list) and all(isinstance(s, dict) and isinstance(s.get("tool_id"), str) for s in steps)
+    return steps if carried else None
 
 
 def _is_number(value: object) -> bool:

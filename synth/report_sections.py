@@ -17,6 +17,9 @@ _SAMPLES = 50
 _LONGEST = 1500
 
 _RULES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "generate": ("longest_instruction", lambda v: f"more than {v:,} characters, among others"),
+    "fill": ("fill_shared_from", lambda v: f"less than {v:g} of the instruction's 5-grams, among others"),
+    "evolve": ("growth_words", lambda v: f"more than {v} words added, among others"),
     "resembles": ("resembles_above", lambda v: f"cosine with the tool's description above {v:g}"),
     "grounded": ("ungrounded_above", lambda v: f"more than {v} values that the instruction does not give"),
     "duplicates": ("duplicate_from", lambda v: f"similarity from {v:g} on with one kept before"),
@@ -30,7 +33,18 @@ _RULES: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 """A step's threshold, and what it drops in words."""
 
-_SHOWN_ELSEWHERE = {"finished", "planned", "steps", "thresholds", "settings", "models", "spent", "answers_of_this_run"}
+_SHOWN_ELSEWHERE = {
+    "finished",
+    "remarks",
+    "planned",
+    "inputs",
+    "steps",
+    "thresholds",
+    "settings",
+    "models",
+    "spent",
+    "answers_of_this_run",
+}
 
 
 def funnel(run: RunSeen) -> Iterator[str]:
@@ -52,6 +66,7 @@ def funnel(run: RunSeen) -> Iterator[str]:
     if left := {why: n for why, n in (run.report.get("left_out") or {}).items() if n}:
         said = ", ".join(f"{text(why)} {number(n)}" for why, n in left.items())
         yield f"<p>Left out before the first step: {said}.</p>"
+    yield from (f"<p>{text(remark)}</p>" for remark in run.report.get("remarks") or ())
 
 
 def _stack(step: StepSeen, most: int) -> str:

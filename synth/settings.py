@@ -80,6 +80,18 @@ class SynthSettings(BaseSettings):
     languages: dict[str, float] = Field(default_factory=dict)
     """Share of instructions that are translated, by language: ``{"de": 0.03, "zh": 0.03}``."""
 
+    longest_instruction: int = Field(default=1200, ge=50)
+    """Dropped: instructions of more characters. Nobody types more, and a model that does has lost the thread."""
+
+    copied_words: int = Field(default=8, ge=3)
+    """Dropped: instructions that share so many words in a row with what the model was shown."""
+
+    fill_shared_from: float = Field(default=0.4, ge=0, le=1)
+    """Dropped: revisions with a smaller share of their instruction's character 5-grams; they are other instructions."""
+
+    growth_words: int = Field(default=90, ge=1)
+    """Eliminated: generations that add more words than this; they are other requests."""
+
     allow_names: bool = False
     """Let instructions name their server or tool."""
 

@@ -13,8 +13,6 @@ from toolscout.signature import parameters
 RULES = 2
 """Counts the rules' changes: it is part of what decides a step's result."""
 
-_RUN = 8
-"""Words in a row that a request shares with what the model was shown only where it copies."""
 _TOOL = re.compile(
     r"\b(?:this|provided|given|available|specified|following) tool\b|\busing the (?:\w+ ){0,3}tool\b"
     r"|\bthe tool (?:will|should|can|must|is|has)\b|\bthe (?:tool|function)'s\b"
@@ -30,8 +28,11 @@ _ASKS = re.compile(
 )
 
 
-def talk(text: str, tool: Tool) -> tuple[str, str]:
-    """(reason, detail) why a text speaks as the prompt or the assistant does; two empty strings if it does not."""
+def talk(text: str, tool: Tool, run: int) -> tuple[str, str]:
+    """(reason, detail) why a text speaks as the prompt or the assistant does; two empty strings if it does not.
+
+    :param run: words in a row that are no chance.
+    """
     # a tool about tools is asked for in these words
     if (match := _TOOL.search(text)) and match[0].casefold() not in tool.description.casefold():
         return "speaks of the tool", match[0]
@@ -45,12 +46,12 @@ def talk(text: str, tool: Tool) -> tuple[str, str]:
             ]
             if parameter.required and words and all(w in said for w in words):
                 return "asks for what it should give", parameter.name
-    if run := copied(text, tool.description):
-        return "copies the description", run
+    if shown := copied(text, tool.description, length=run):
+        return "copies the description", shown
     return "", ""
 
 
-def copied(text: str, *sources: str, length: int = _RUN) -> str:
+def copied(text: str, *sources: str, length: int) -> str:
     """A run of so many words that the text shares with a source, if it has one that nobody writes by chance."""
     words = _words(text)
     runs = {" ".join(words[n : n + length]) for n in range(len(words) - length + 1)}

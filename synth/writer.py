@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from toolscout.errors import NotAllowed
-from toolscout.records import JsonObject
+from toolscout.records import JsonObject, canonical_json
 from toolscout.synth.answer_store import AnswerStore, answer_key
-from toolscout.synth.chat import Message, Reply, TookTooLong, TooLong
+from toolscout.synth.chat import Message, Refused, Reply, TookTooLong, TooLong
 from toolscout.synth.parsing import Unreadable
 
 T = TypeVar("T")
@@ -26,6 +26,11 @@ _SHOWN = 2000
 """Characters of an unusable answer that are shown to its model again."""
 
 
+TOO_LONG, REFUSED, IN_VAIN = "too long for the model", "refused by the endpoint", "no answer in time"
+UNANSWERED = frozenset((TOO_LONG, REFUSED, IN_VAIN))
+"""Reasons of drops for which no answer came: nothing was paid, and another time one may come."""
+
+
 class CeilingReached(NotAllowed):
     """The next request could cost more than is left. What was made is kept."""
 
@@ -36,6 +41,11 @@ class NoAnswer(Exception):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(detail or reason)
         self.reason, self.detail = reason, detail
+
+    @property
+    def passing(self) -> bool:
+        """Whether a later run asks again."""
+        return self.reason in UNANSWERED
 
 
 class Endpoint(Protocol):
@@ -114,10 +124,11 @@ class Price:
         """Price of so many tokens."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1_000_000
 
-    def most(self, messages: list[Message], max_tokens: int) -> float:
-        """Upper bound of a request: half a token for each byte of the prompt, and the longest answer."""
-        size = sum(len(m["content"].encode("utf-8", "replace")) + _ENVELOPE for m in messages)
-        return self.of(size / 2, max_tokens)
+    def most(self, messages: list[Message], max_tokens: int, schema: JsonObject | None = None) -> float:
+        """Upper bound of a request: a token for each byte of the prompt and of the answer's schema (tokenizers fall
+        back to bytes), and the longest answer."""
+        texts = [m["content"] for m in messages] + ([canonical_json(schema)] if schema is not None else [])
+        return self.of(sum(len(text.encode("utf-8", "replace")) + _ENVELOPE for text in texts), max_tokens)
 
 
 class Writer:
@@ -161,7 +172,7 @@ class Writer:
         """What ``read`` makes of the model's answer; one that it finds unreadable is asked for again with the reason.
 
         Raises:
-            NoAnswer: none was readable or came in time, or the request does not fit the model.
+            NoAnswer: none was readable or came in time, or the request does not fit the model or is refused.
             CeilingReached, ModelError, NotAllowed: as `ChatEndpoint.ask`; the run has to stop.
         """
         talk = list(messages)
@@ -169,10 +180,12 @@ class Writer:
         for attempt in range(self.repairs + 1):
             try:
                 reply = await self._answer(talk, temperature if not attempt else 0.0, schema)
-            except TooLong as error:
-                raise NoAnswer("too long for the model", str(error)) from None
+            except (TooLong, Refused) as error:
+                if attempt:
+                    break  # what came was unusable, and there is no asking for more
+                raise NoAnswer(TOO_LONG if isinstance(error, TooLong) else REFUSED, str(error)) from None
             except TookTooLong as error:
-                raise NoAnswer("no answer in time", str(error)) from None
+                raise NoAnswer(IN_VAIN, str(error)) from None
             try:
                 value = read(reply.text)
             except Unreadable as error:
@@ -205,11 +218,13 @@ class Writer:
         return await asyncio.shield(task)
 
     async def _pay(self, key: str, messages: list[Message], temperature: float, schema: JsonObject | None) -> Reply:
-        async with self.purse.reserve(self.price.most(messages, self.max_tokens)), self._gate:
+        most = self.price.most(messages, self.max_tokens, schema)
+        async with self.purse.reserve(most), self._gate:
             reply = await self.endpoint.ask(
                 messages, max_tokens=self.max_tokens, temperature=temperature, schema=schema
             )
-            paid = self.price.of(reply.prompt_tokens, reply.completion_tokens)
+            # What nobody counts may have cost as much as a request can.
+            paid = self.price.of(reply.prompt_tokens, reply.completion_tokens) if reply.counted else most
             self.store.put(key, self.model, reply, paid)
             self.purse.spent += paid
             self.counts["asked"] += 1

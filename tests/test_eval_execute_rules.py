@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,14 +14,17 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from toolscout.causes import cause_of
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, ModelError
 from toolscout.eval.execute.calls import FromAnswers
 from toolscout.eval.execute.expect import Check, ExecuteRow, same
-from toolscout.eval.execute.judge import Trial, agreement, judge_by_rules
+from toolscout.eval.execute.judge import ModelJudge, Trial, agreement, judge_by_rules
 from toolscout.eval.execute.measure import read_rows
 from toolscout.eval.execute.score import pass_at, score
 from toolscout.responses import Response
+from toolscout.synth.bench import Bench
+from toolscout.synth.settings import synth_settings
 from toolscout.synth.trajectories.run import StepRun
+from toolscout.synth.writer import IN_VAIN, REFUSED, NoAnswer
 
 
 def step(response: Response | None = None, id: str = "1", after: tuple[str, ...] = (), **more: Any) -> StepRun:
@@ -145,3 +149,18 @@ def test_answers_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="2 answers for the row 'r', but there are 3 trials"):
         FromAnswers.read(path, rows, 3)
     assert len(FromAnswers.read(path, rows, 2).replies["r"]) == 2
+
+
+@pytest.mark.parametrize("why", [IN_VAIN, REFUSED])
+async def test_a_judge_that_refuses_ends_the_measurement(why: str) -> None:
+    async def write(*_: Any, **__: Any) -> None:
+        raise NoAnswer(why, "so it said.")
+
+    judge = ModelJudge(Bench({}, {}, synth_settings(), first=cast(Any, SimpleNamespace(write=write))))
+    row, trial = ExecuteRow(id="a", query="q"), Trial("a", 1, "")
+    if why == REFUSED:
+        with pytest.raises(ModelError, match="cannot be asked: so it said"):
+            await judge.look(row, trial)
+    else:
+        await judge.look(row, trial)
+        assert trial.passed is None

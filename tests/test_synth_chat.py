@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ from synth_endpoint import Endpoint, Serve, said
 
 from toolscout.errors import BadInput, ModelError, NotAllowed, StorageError
 from toolscout.synth.answer_store import AnswerStore, answer_key
-from toolscout.synth.chat import ChatEndpoint, TookTooLong, TooLong, Unreachable
+from toolscout.synth.chat import ChatEndpoint, Refused, TookTooLong, TooLong, Unreachable
 from toolscout.synth.chat import Reply as Answer
 from toolscout.synth.parsing import Unreadable, read_object
 from toolscout.synth.writer import CeilingReached, NoAnswer, Price, Purse, Writer
@@ -126,6 +128,26 @@ async def test_fields_that_an_endpoint_refuses_are_left_out_from_then_on(serve: 
     await client.close()
 
 
+async def test_a_request_that_is_refused_for_what_it_says_costs_the_others_nothing(
+    serve: Serve, tmp_path: Path
+) -> None:
+    def filtered(body: Body) -> Reply:
+        if "bad" in body["messages"][-1]["content"]:
+            return 400, {"error": {"message": "content filter: no talk of temperature"}}, {}
+        return said("{}")
+
+    endpoint = serve(filtered)
+    client = chat(endpoint)
+    with pytest.raises(Refused, match="content filter"):
+        await client.ask([{"role": "user", "content": "bad"}], schema={"type": "object"})
+    assert (await client.ask(ASK, schema={"type": "object"})).text == "{}"
+    assert {"temperature", "response_format", "max_tokens"} <= endpoint.asked[-1].keys()
+    with pytest.raises(NoAnswer) as caught:
+        await writer(endpoint, tmp_path).write([{"role": "user", "content": "bad"}], read_object)
+    assert caught.value.reason == "refused by the endpoint" and caught.value.passing
+    await client.close()
+
+
 @pytest.mark.parametrize(
     ("code", "message", "error"),
     [
@@ -161,19 +183,53 @@ async def test_the_model_is_found_out(serve: Serve) -> None:
 
 
 def test_answers_are_kept_by_content_and_spending_by_folder(tmp_path: Path) -> None:
-    store = AnswerStore(tmp_path / "a.db", "one")
+    shared, one, two = tmp_path / "a.db", tmp_path / "one/answers.db", tmp_path / "two/answers.db"
+    store = AnswerStore(shared, one)
     key = answer_key("m", ASK, {"temperature": 0})
     assert key != answer_key("m", ASK, {"temperature": 1}) != answer_key("n", ASK, {"temperature": 1})
     assert store.get(key) is None
     store.put(key, "m", Answer("hé\ud800", 10, 5, False, 2), 0.5)
     store.close()
-    again, other = AnswerStore(tmp_path / "a.db", "one"), AnswerStore(tmp_path / "a.db", "two")
+    again, other = AnswerStore(shared, one), AnswerStore(shared, two)
     kept = other.get(key)
     assert kept is not None and kept.text == "hé?" and not kept.complete
     assert again.price() == 0.5 and other.price() == 0
     assert again.spent() == {
         "m": {"requests": 1, "retries": 2, "prompt_tokens": 10, "completion_tokens": 5, "price": 0.5}
     }
+
+
+def test_what_earlier_versions_booked_in_a_shared_store_is_the_folders(tmp_path: Path) -> None:
+    shared, own = AnswerStore(tmp_path / "a.db"), tmp_path / "one/answers.db"
+    place = str((tmp_path / "one").resolve())
+    shared._db.execute("INSERT INTO spent VALUES (?, 'm', 3, 1, 30, 6, 1.5)", (place,))
+    with contextlib.closing(AnswerStore(own)) as before:
+        before.put("k", "m", Answer("yes", 10, 2), 0.5)
+    for _ in range(2):
+        with contextlib.closing(AnswerStore(tmp_path / "a.db", own)) as store:
+            assert store.price() == 2.0 and store.spent()["m"]["requests"] == 4
+
+
+def test_a_store_that_breaks_or_is_locked_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = AnswerStore(tmp_path / "a.db")
+    store.put("k", "m", Answer("yes" * 9000, 10, 2), 0.5)
+    store._db.execute("PRAGMA busy_timeout=10")
+    store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageError, match="cannot be written: database is locked") as caught:
+            store.put("l", "m", Answer("no"), 0.5)
+        assert "another run" in caught.value.hint
+        other.execute("ROLLBACK")
+    store.close()
+    size = (tmp_path / "a.db").stat().st_size
+    with (tmp_path / "a.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    store = AnswerStore(tmp_path / "a.db")
+    for reads in (lambda: store.get("k"), store.price, store.spent):
+        with pytest.raises(StorageError, match="cannot be read"):
+            reads()
 
 
 def test_a_store_that_is_none(tmp_path: Path) -> None:
@@ -223,11 +279,15 @@ async def test_a_request_that_is_too_long_is_its_own_trouble(serve: Serve, tmp_p
     with pytest.raises(NoAnswer) as caught:
         await writer(endpoint, tmp_path).write(ASK, read_object)
     assert caught.value.reason == "too long for the model"
+    endpoint.reply = lambda body: (413, "", {}) if len(body["messages"]) > 1 else said("no")
+    with pytest.raises(NoAnswer, match="no JSON object") as caught:
+        await writer(endpoint, tmp_path).write(ASK, read_object)
+    assert caught.value.reason == "unusable answer", "one came, and only the repair does not fit"
 
 
 async def test_the_ceiling_is_never_broken_even_with_many_at_once(serve: Serve, tmp_path: Path) -> None:
     endpoint = serve(lambda body: said("{}", prompt=10, completion=100), pause=0.01)
-    price = Price(1_000_000, 1_000_000)  # 1 a token: a request can cost 134 and does cost 110
+    price = Price(1_000_000, 1_000_000)  # 1 a token: a request can cost 168 and does cost 110
     purse = Purse(ceiling=1000)
     one = writer(endpoint, tmp_path, purse=purse, price=price)
 
@@ -237,8 +297,24 @@ async def test_the_ceiling_is_never_broken_even_with_many_at_once(serve: Serve, 
     results = await asyncio.gather(*(ask(n) for n in range(40)), return_exceptions=True)
     stopped = [r for r in results if isinstance(r, CeilingReached)]
     assert len(endpoint.asked) == 8 and len(stopped) == 32, "it goes as near as it can"
-    assert one.store.price() == purse.spent == 880 and purse.reserved == 0
+    assert one.store.price() == pytest.approx(880) and purse.spent == 880 and purse.reserved == 0
     assert "--max-cost" in stopped[0].hint
+
+
+async def test_an_endpoint_that_counts_nothing_is_booked_at_the_upper_bound(serve: Serve, tmp_path: Path) -> None:
+    endpoint = serve(lambda body: (200, {"choices": [{"message": {"content": "{}"}}]}))
+    purse = Purse(ceiling=1000)
+    one = writer(endpoint, tmp_path, purse=purse, price=Price(1_000_000, 1_000_000))
+    with pytest.raises(CeilingReached):
+        for n in range(40):
+            await one.write([{"role": "user", "content": f"{n:04d}"}], read_object)
+    assert len(endpoint.asked) == 5 and purse.spent == one.store.price() == 5 * (4 + 64 + 100)
+
+
+def test_the_upper_bound_holds_where_every_byte_is_a_token() -> None:
+    text, schema = "ሰላም 🜚" * 9, {"type": "object"}
+    bound = Price(1_000_000, 0).most([{"role": "user", "content": text}], 100, schema)
+    assert bound >= len(text.encode()) + len(json.dumps(schema).replace(" ", ""))
 
 
 async def test_rounding_leaves_nothing_reserved() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,12 @@ from toolscout.commands.synth_bench import open_bench
 from toolscout.errors import BadInput, ModelError
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject, Review, Tool
-from toolscout.synth.chain import Line
+from toolscout.synth.chain import Line, Outcome
 from toolscout.synth.drafts import Draft, SynthCall, subjects
+from toolscout.synth.filters.judge import Verdict
+from toolscout.synth.making.evolve import Evolve
 from toolscout.synth.pipeline import FILTERS, Result, make_calls, working_in
+from toolscout.synth.report_folder import read_run
 from toolscout.synth.settings import synth_settings
 from toolscout.synth.writer import CeilingReached
 
@@ -117,13 +121,26 @@ def test_answers_can_be_shared_between_folders_and_each_books_its_own(serve: Ser
     assert (tmp_path / "one/calls.jsonl").read_bytes() == (tmp_path / "two/calls.jsonl").read_bytes()
 
 
+def test_a_cache_and_another_place_do_not_forget_what_was_spent(serve: Serve, tmp_path: Path) -> None:
+    endpoint = serve()
+    folder, price = tmp_path / "one", {"filters": PLAIN, "price_in": 1.0}
+    spent = make(endpoint, folder, TOOLS[:2], **price).report["spent"]["price"]
+    moved = folder.rename(tmp_path / "moved")
+    report = make(endpoint, moved, TOOLS[:2], **price, cache=tmp_path / "all.db").report
+    assert report["spent"]["price"] == spent > 0
+    more = make(endpoint, moved, TOOLS[:3], **price, cache=tmp_path / "all.db").report["spent"]["price"]
+    last = make(endpoint, moved.rename(folder), TOOLS[:3], **price, cache=tmp_path / "all.db").report
+    assert last["spent"]["price"] == pytest.approx(more) and more > spent
+    assert read_run(folder).spent == last["spent"]["by_model"]
+
+
 def test_the_ceiling_stops_the_run_and_a_higher_one_goes_on(serve: Serve, tmp_path: Path) -> None:
     endpoint = serve()
     price = {"price_in": 1000.0, "price_out": 1000.0, "max_tokens": 64}  # 0.12 a request
     with pytest.raises(CeilingReached, match="is reached"):
         make(endpoint, tmp_path, filters=PLAIN, max_cost=4.0, **price)
     report = json.loads((tmp_path / "report.json").read_text())
-    assert not report["finished"] and 2.5 < report["spent"]["price"] <= 4.0
+    assert not report["finished"] and 2.0 < report["spent"]["price"] <= 4.0
     assert report["spent"]["price"] == pytest.approx(0.12 * len(endpoint.asked))
     with pytest.raises(CeilingReached):
         make(endpoint, tmp_path, filters=PLAIN, max_cost=4.0, **price)
@@ -213,6 +230,120 @@ def test_drop_reasons(serve: Serve, tmp_path: Path) -> None:
     assert found["schema"] == {"does not fit the schema": 1} and not result.calls
 
 
+def test_a_refused_question_is_no_miss_of_the_tool(serve: Serve, tmp_path: Path) -> None:
+    refusing = True
+
+    def reply(body: Body) -> Any:
+        if refusing and kind(body) == "choose" and "Ada asks about Oslo" in request_in(body):
+            return 400, {"error": {"message": "content filter"}}, {}
+        return said(well(body))
+
+    endpoint = serve(reply)
+    first = steps(make(endpoint, tmp_path, filters=("invocation",), depth=0).report)["invocation"]
+    assert first["dropped"].keys() == {"refused by the endpoint"}
+    refusing = False
+    asked = len(endpoint.asked)
+    again = steps(make(endpoint, tmp_path, filters=("invocation",), depth=0).report)["invocation"]
+    assert not again["dropped"] and len(endpoint.asked) == asked + first["dropped"]["refused by the endpoint"]
+
+
+def test_values_come_from_the_environment_that_is_given(serve: Serve, files: Path, capsys: Any) -> None:
+    local = files / "mine.json"
+    local.write_text(json.dumps({"text": "the desk of a clerk", "files": ["ledgers/march_2031.csv"]}))
+    asked = {"instructions": ["Is it wet in Oslo by /path/to/file.csv?", "Ask the harbour of Oslo what it will be."]}
+
+    def reply(body: Body) -> Any:
+        return said(json.dumps(asked) if kind(body) == "generate" else well(body))
+
+    endpoint = serve(reply)
+    words = [*command(endpoint, files, files / "out"), "--environment", str(local), "--depth", "0", "--json"]
+    words[words.index("--filters") + 1] = "schema"
+    assert execute(words) == 0
+    report = json.loads(capsys.readouterr().out)
+    calls = list(read_records(files / "out/calls.jsonl", Call))
+    assert [c.query for c in calls if "march_2031" in c.query] == ["Is it wet in Oslo by ledgers/march_2031.csv?"] * 5
+    assert report["placeholders_replaced"] == 5
+    shown = [b["messages"][-1]["content"] for b in endpoint.asked if kind(b) == "fill"]
+    assert all("the desk of a clerk; files: ledgers/march_2031.csv" in text for text in shown)
+    # what the environment says may not be copied: with another one, lines of every step that looks are made anew
+    local.write_text(json.dumps({"text": "ask the harbour of Oslo what it will be", "files": ["a/b_2031.csv"]}))
+    assert execute(words) == 0
+    found = steps(json.loads(capsys.readouterr().out))
+    assert found["generate"]["dropped"] == {"copies the environment": 5} and found["fill"]["made"] == 5
+
+
+@pytest.mark.parametrize(
+    ("why", "answer"),
+    [
+        ("value lost", lambda text: json.dumps({"instruction": re.sub(r"\d+", "", f"Bitte {text}")})),
+        ("unchanged", lambda text: json.dumps({"instruction": text.upper()})),
+        ("unusable answer", lambda text: "Das kann ich nicht."),
+        ("too long", lambda text: json.dumps({"instruction": f"{text} und so weiter" * 200})),
+    ],
+)
+def test_where_a_translation_fails_the_instruction_stays(
+    serve: Serve, tmp_path: Path, why: str, answer: Callable[[str], str]
+) -> None:
+    def reply(body: Body) -> Any:
+        step = kind(body)
+        if step == "repair" and "Answer with the request in" in body["messages"][1]["content"]:
+            step = "translate"
+        return said(answer(request_in(body)) if step == "translate" else well(body))
+
+    result = make(serve(reply), tmp_path, filters=(), depth=0, languages={"de": 1.0})
+    found = steps(result.report)["translate"]
+    assert found["dropped"] == {why: 25} and found["made"] == 25 == len(result.calls)
+    before = [d.text for line in lines(tmp_path, "fill") for d in line.made]
+    assert {c.query for c in result.calls} == set(before) and {c.lang for c in result.calls} == {"en"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "step", "reason"),
+    [
+        ("longest_instruction", 50, "generate", "too long"),
+        ("copied_words", 3, "generate", "copies the description"),
+        ("fill_shared_from", 1.0, "fill", "another instruction"),
+        ("growth_words", 1, "evolve", "too long"),
+    ],
+)
+def test_thresholds_of_the_making_are_settings(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: float, step: str, reason: str
+) -> None:
+    def reply(body: Body) -> Any:
+        if kind(body) == "generate":
+            return said(json.dumps({"instructions": ["Is Oslo wet? Kept by their author, I would like to know it."]}))
+        if kind(body) == "fill":
+            return said(json.dumps({"instruction": request_in(body).replace("like", "love")}))
+        return said(well(body))
+
+    endpoint = serve(reply)
+    first = make(endpoint, tmp_path, filters=(), instructions=1).report
+    assert reason not in steps(first)[step]["dropped"]
+    monkeypatch.setenv(f"TOOLSCOUT_SYNTH_{name.upper()}", str(value))
+    report = make(endpoint, tmp_path, filters=(), instructions=1).report
+    assert steps(report)[step]["dropped"][reason] >= 4, "lines of before do not hold"
+    assert report["thresholds"][name] == value
+
+
+def test_a_wordy_judge_is_cut_and_not_thrown_away(serve: Serve, tmp_path: Path) -> None:
+    verdict = json.dumps({"faults": "none at all " * 90, "instruction": 8, "call": 9})
+    endpoint = serve(lambda body: said(verdict if kind(body) == "judge" else well(body)))
+    found = steps(make(endpoint, tmp_path, filters=("judge",), depth=0).report)["judge"]
+    assert found["made"] == 25 and endpoint.kinds()["judge"] == 25
+    low = json.dumps({"faults": "x" * 900, "instruction": 2, "call": 9})
+    endpoint.reply = lambda body: said(low if kind(body) == "judge" else well(body))
+    make(endpoint, tmp_path / "low", filters=("judge",), depth=0)
+    assert {len(d.detail) for line in lines(tmp_path / "low", "judge") for d in line.dropped} == {len("2: ") + 300}
+    form = Verdict.model_json_schema()["properties"]["faults"]
+    assert form == {"default": "", "maxLength": 300, "title": "Faults", "type": "string"}, "stored answers hold"
+
+
+def test_too_few_other_tools_are_said(serve: Serve, tmp_path: Path) -> None:
+    few = make(serve(), tmp_path / "few", TOOLS[:2], filters=("invocation",), depth=0).report
+    assert few["remarks"][0].startswith("The filter invocation showed 10 of 10 instructions fewer than 2 other tools")
+    assert make(serve(), tmp_path / "all", filters=("invocation",), depth=0).report["remarks"] == []
+
+
 def test_a_revision_that_is_another_instruction(serve: Serve, tmp_path: Path) -> None:
     echo = json.dumps({"instruction": "The complete request as it should be"})
     endpoint = serve(lambda body: said(echo if kind(body) == "fill" else well(body)))
@@ -231,6 +362,19 @@ def test_what_may_not_be_shown_is_not_written_for(serve: Serve, tmp_path: Path) 
     others = [t.model_copy(update={"tool_id": f"other/{t.tool_id}", "name": "n"}) for t in TOOLS]
     more, _ = subjects([*others, *TOOLS], {})
     assert [s.id for s in more if not s.id.startswith("other/")] == [s.id for s in found], "the order does not move"
+
+
+def test_a_run_that_is_stopped_by_hand_says_how_far_it_came(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stopped(self: Evolve, item: Draft) -> Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Evolve, "work", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        make(serve(), tmp_path, filters=PLAIN)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert not report["finished"] and list(steps(report)) == ["generate", "fill"]
 
 
 def test_a_line_cut_short_and_lines_of_others_are_made_anew(serve: Serve, tmp_path: Path) -> None:

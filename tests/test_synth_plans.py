@@ -24,13 +24,16 @@ from toolscout.errors import BadInput
 from toolscout.eval.calls.measure import schema_valid
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject, Review, Tool
-from toolscout.synth.chain import Line
-from toolscout.synth.drafts import subjects
+from toolscout.synth.chain import Line, Outcome
+from toolscout.synth.drafts import Draft, subjects
 from toolscout.synth.pipeline import Result
 from toolscout.synth.plans.codes import codes_of
 from toolscout.synth.plans.dag import depths, references
 from toolscout.synth.plans.pipeline import FILTERS, make_plans
+from toolscout.synth.plans.rewrite import Rewrite
 from toolscout.synth.plans.state import Plan, PlanCall
+from toolscout.synth.report_folder import read_run
+from toolscout.synth.report_page import write_page
 from toolscout.synth.settings import synth_settings
 from toolscout.synth.writer import CeilingReached
 
@@ -144,6 +147,43 @@ def test_a_second_run_asks_nothing_and_only_what_changed_is_made_anew(serve: Ser
     assert not endpoint.asked, "a moved threshold costs nothing"
     make(endpoint, tmp_path, plan_fillings=1)
     assert not endpoint.kinds()["template"]
+
+
+@pytest.mark.parametrize("across", [4, 0])
+def test_the_page_counts_what_the_run_counted(serve: Serve, tmp_path: Path, across: int) -> None:
+    result = make(serve(), tmp_path, plans_across=across)
+    found = write_page(tmp_path)
+    assert found["steps"] == [{**step, "waiting": 0} for step in result.report["steps"]]
+    assert found["steps"][1]["made"] > 2 and found["kept"]["calls"] == len(result.calls)
+
+
+def test_a_folder_that_is_begun_again_and_broken_off_is_unfinished(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(serve(), tmp_path)
+    seen: list[JsonObject] = []
+
+    async def stopped(self: Rewrite, item: Draft) -> Outcome:
+        seen.append(json.loads((tmp_path / "report.json").read_text()))  # what a kill leaves
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Rewrite, "work", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        make(serve(), tmp_path, seed=3)
+    assert not seen[0]["finished"] and seen[0]["planned"][-1] == "semantic"
+    left = json.loads((tmp_path / "report.json").read_text())
+    assert not left["finished"] and list(steps(left)) == ["combine", "sample", "template", "fill"]
+    run = read_run(tmp_path)
+    assert not run.finished and [s.waiting for s in run.steps][:4] == [0, 0, 0, 0]
+    assert {tool for row in run.rows for tool, _ in row.calls} <= BY_ID.keys(), "plans on their way are read as calls"
+
+
+def test_one_category_alone_is_said(serve: Serve, files: Path, capsys: Any) -> None:
+    base = command(serve(), files, files / "out")
+    at = base.index("--servers")
+    assert execute([*base[:at], *base[at + 2 :]]) == 0
+    assert "No plan is over several categories: the servers of these tools are of 1." in capsys.readouterr().err
+    assert execute([*base, "--json"]) == 0 and json.loads(capsys.readouterr().out)["remarks"] == []
 
 
 # -- templates

@@ -20,6 +20,7 @@ from test_synth_pipeline import PLAIN, make
 from toolscout.cli import execute
 from toolscout.jsonl import write_records
 from toolscout.records import Call, GoldCall
+from toolscout.synth import report_page, report_plots
 from toolscout.synth.drafts import SynthCall
 from toolscout.synth.report_charts import GROUPS, cloud, histogram, text
 from toolscout.synth.report_facts import bins, mean_distance
@@ -96,7 +97,7 @@ def test_of_a_killed_run(serve: Serve, tmp_path: Path, capsys: Any) -> None:
 def test_a_finished_folder_that_is_begun_again_says_so(serve: Serve, tmp_path: Path) -> None:
     make(serve(), tmp_path, filters=PLAIN)
     broken = serve(lambda body: (400, {"error": "no"}, {}))
-    with pytest.raises(Exception, match="refuses every form"):
+    with pytest.raises(Exception, match="all 5 inputs are refused by the endpoint"):
         make(broken, tmp_path, filters=PLAIN, instructions=7)
     assert not read_run(tmp_path).finished
 
@@ -189,6 +190,23 @@ def test_planes_of_what_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
     monkeypatch.setitem(sys.modules, "umap", None)
     assert "scikit-learn" in tsne(vectors).why_not and "umap-learn" in umap(vectors).why_not
+
+
+def test_a_library_that_breaks_costs_its_plot_and_no_run(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(vectors: Any) -> Any:
+        raise SystemError("numba:\n  no such target.")
+
+    monkeypatch.setattr(report_plots, "umap", breaks)
+    result = make(serve(), tmp_path / "a", filters=(*PLAIN, "resembles"))
+    said = ["UMAP is not in the page. It could not be drawn: SystemError: numba: no such target."]
+    assert result.report["finished"] and result.report["remarks"] == said
+    assert json.loads((tmp_path / "a/report.json").read_text())["remarks"] == said
+    assert said[0].partition(". ")[2] in Page(tmp_path / "a/report.html").said
+    monkeypatch.setattr(report_page, "planes", breaks)
+    result = make(serve(), tmp_path / "b", filters=(*PLAIN, "resembles"))
+    assert result.calls and "report.html could not be made: SystemError" in result.report["remarks"][0]
 
 
 @pytest.mark.slow

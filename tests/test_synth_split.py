@@ -94,10 +94,17 @@ def test_contamination_is_found_and_named() -> None:
         Call(id="e4", query="Anything on at the opera?"),
     ]
     report, found = contamination(train, test, {t.tool_id: t for t in [*TOOLS, twin]})
-    assert found == {"t1", "t2"}
+    assert found == {0, 1}
     assert report["same_request"]["examples"] == [["e1", "t1"]]
     assert [pair[:2] for pair in report["near_request"]["examples"]] == [["e2", "t2"]]
     assert report["unseen_tool_shown"]["examples"] == [["e3", TOOLS[4].tool_id]]
+
+
+def test_near_requests_count_test_rows() -> None:
+    text = "Book me a room in the harbour hotel of Bergen for Tuesday night"
+    test = [Call(id=f"e{n}", query=f"{text} {n}") for n in range(3)]
+    report, found = contamination([Call(id="t", query=text), Call(id="u", query="Shred it.")], test, {})
+    assert (report["near_request"]["rows"], report["near_request"]["pairs"], found) == (3, 3, {0})
 
 
 def test_near_copies_in_any_script() -> None:
@@ -194,6 +201,26 @@ def test_split_on_the_command_line(files: Path, capsys: Any) -> None:
     held = {c.id for c in read_records(files / "out/held_out.jsonl", Call)}
     assert held == {taught.id} and second["contamination"]["removed_from_train"] == 1
     assert second["contamination"]["same_request"]["examples"] == [["dev", taught.id]]
+
+
+def test_rows_of_two_runs_with_equal_ids(files: Path, capsys: Any) -> None:
+    one, two = row("0a-1", "Do I need an umbrella in Oslo?", "Oslo"), row("0a-1", "Is it dry in Quito?", "Quito")
+    named = row("0a-1~2", "How hot is Dakar today, roughly?", "Dakar")
+    for name, rows in (("one", [one]), ("two", [two, named])):
+        write_records(files / f"{name}.jsonl", rows)
+    given = ["--calls", str(files / "one.jsonl"), str(files / "two.jsonl"), "--tools", str(files / "tools.jsonl")]
+    out = ["--out", str(files / "out"), "--json"]
+    assert execute(["synth", "filter", *given, *out, "--filters", "schema,grounded,duplicates"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"]["calls"] == 3
+    kept = list(read_records(files / "out/kept.jsonl", Call))
+    assert [(c.id, c.query) for c in kept] == [(c.id, c.query) for c in (one, two, named)], "as they came"
+
+    write_records(files / "dev.jsonl", [Call(id="dev", query=one.query)])
+    more = ["--against", str(files / "dev.jsonl"), "--ratio-servers", "1e9", "--ratio-tools", "1e9"]
+    assert execute(["synth", "split", *given, *out, *more, "--ratio-samples", "1e9"]) == 0
+    assert json.loads(capsys.readouterr().out)["contamination"]["removed_from_train"] == 1
+    held = list(read_records(files / "out/held_out.jsonl", Call))
+    assert [c.query for c in held] == [one.query], "the other row of that id is innocent"
 
 
 def test_what_was_made_of_one_instruction_stands_in_one_split() -> None:

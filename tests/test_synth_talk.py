@@ -47,17 +47,19 @@ CIPHER = Tool(
     ],
 )
 def test_what_no_person_says_is_told_by_its_words(text: str, reason: str) -> None:
-    assert talk(text, CIPHER)[0] == reason
+    assert talk(text, CIPHER, 8)[0] == reason
 
 
 def test_a_tool_about_tools_is_asked_for_in_their_words() -> None:
     about = CIPHER.model_copy(update={"description": "Lists the required parameters of a command."})
-    assert talk("Which are the required parameters of git log?", about) == ("", "")
+    assert talk("Which are the required parameters of git log?", about, 8) == ("", "")
 
 
 def test_a_run_of_words_is_a_copy_and_fewer_are_not() -> None:
-    assert copied("so one two three four five six seven eight it is", "One, two; three four five six seven EIGHT!")
-    assert not copied("one two three four five six seven", "one two three four five six seven eight")
+    assert copied(
+        "so one two three four five six seven eight it is", "One, two; three four five six seven EIGHT!", length=8
+    )
+    assert not copied("one two three four five six seven", "one two three four five six seven eight", length=8)
 
 
 @pytest.mark.parametrize(

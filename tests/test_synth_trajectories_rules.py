@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,11 +14,15 @@ from mcp_types import CallToolResult, EmbeddedResource, ImageContent, TextConten
 from test_invoke import World
 
 from toolscout.causes import Cause, cause_of
+from toolscout.errors import StorageError, UpstreamError
 from toolscout.index.acts import act_of
-from toolscout.records import Call, GoldCall, Tool
+from toolscout.records import Call, GoldCall, JsonObject, Tool
 from toolscout.responses import Response, response_of
 from toolscout.settings import Settings
+from toolscout.synth.bench import Bench
+from toolscout.synth.settings import synth_settings
 from toolscout.synth.trajectories.executions import Executions, execution_key
+from toolscout.synth.trajectories.pipeline import make_trajectories
 from toolscout.synth.trajectories.references import fitted, look_up, read_reference, references, stands_in
 from toolscout.synth.trajectories.run import Run, StepRun, draft_of_row, in_order, trajectory
 
@@ -347,3 +351,49 @@ def test_executions_know_three_kinds_of_calls(tmp_path: Path) -> None:
     assert execution_key("r", "1", tool, {"n": 1}) != execution_key(
         "r", "1", tool.model_copy(update={"description": "d"}), {"n": 1}
     )
+
+
+def test_a_store_of_executions_that_is_broken_says_so(tmp_path: Path) -> None:
+    store = Executions(tmp_path / "e.db")
+    store.send("k", "r", "1", "s/t", {})
+    store._db.execute("UPDATE execution SET response = 'no JSON'")
+    with pytest.raises(StorageError, match="holds a response that cannot be read"):
+        store.state("k")
+    store._db.execute("DROP TABLE execution")
+    with pytest.raises(StorageError, match="cannot be read: no such table"):
+        store.state("k")
+    with pytest.raises(StorageError, match="cannot be read"):
+        store.forget(["api_error"], ["s/t"])
+
+
+class Breaks:
+    """In place of a `Caller`: answers some calls, then cannot be reached."""
+
+    def __init__(self, answers: int) -> None:
+        self.answers = answers
+
+    async def ready(self) -> None:
+        if not self.answers:
+            raise UpstreamError("The server cannot be reached.")
+        self.answers -= 1
+
+    async def call(self, tool_id: str, arguments: JsonObject) -> Response:
+        return Response(text=f"Here is {arguments['city']}.")
+
+
+async def test_a_run_that_is_stopped_while_it_executes_says_what_was_executed(tmp_path: Path) -> None:
+    tool = Tool(tool_id="s/get_city", server_id="s", name="get_city", description="Reads a city's page.")
+    rows = [
+        Call(id=f"r{n}", query=f"Read {n}.", gold=[GoldCall(tool_id="s/get_city", arguments={"city": f"c{n}"})])
+        for n in range(5)
+    ]
+    bench = Bench({tool.tool_id: tool}, {}, synth_settings(calls_at_once=1))
+    for answers, whole in ((3, False), (5, True)):
+        caller = cast(Any, Breaks(answers))
+        try:
+            await make_trajectories(rows, bench, caller, tmp_path)
+        except UpstreamError:
+            assert not whole
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert report["finished"] == whole and report["inputs"] == 5
+        assert report["executed"]["calls"] == report["executed"]["went_well"] == (5 if whole else 3)

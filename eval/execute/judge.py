@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolscout.errors import ModelError
 from toolscout.eval.execute.expect import ExecuteRow, erred
 from toolscout.records import JsonObject
 from toolscout.synth.answer_store import AnswerStore
@@ -17,7 +18,7 @@ from toolscout.synth.drafts import Draft
 from toolscout.synth.settings import SynthSettings
 from toolscout.synth.trajectories.judged import JudgeResponse
 from toolscout.synth.trajectories.run import Run, StepRun
-from toolscout.synth.writer import NoAnswer, Purse, Writer
+from toolscout.synth.writer import REFUSED, NoAnswer, Purse, Writer
 
 NO_CALLS = "no calls"
 NOT_MADE = "not made"
@@ -85,7 +86,11 @@ class ModelJudge:
         draft = Run(steps=trial.steps).into(Draft(id=row.id, tool_id="", text=row.query))
         try:
             outcome = await self._judge.work(draft)
-        except NoAnswer:
+        except NoAnswer as none:
+            if none.reason == REFUSED:  # a judge that takes no question must not pass for one without a verdict
+                raise ModelError(
+                    f"The judge cannot be asked: {none.detail}", "See to the endpoint of --judge-url."
+                ) from None
             return
         trial.model = bool(outcome.made)
         if outcome.made:

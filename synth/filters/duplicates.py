@@ -63,6 +63,13 @@ class NearCopies:
         best = max(((jaccard(found, self._sets[i]), -i) for i in candidates), default=None)
         return ("", 0.0) if best is None else (self._names[-best[1]], best[0])
 
+    def near(self, text: str, least: float) -> list[tuple[str, float]]:
+        """(name, similarity) of all texts seen that are as similar as ``least``, in their order."""
+        found = shingles(text)
+        candidates = {i for band in self._bands_of(found) for i in self._bands.get(band, ())}
+        alike = ((i, jaccard(found, self._sets[i])) for i in sorted(candidates))
+        return [(self._names[i], similarity) for i, similarity in alike if similarity >= least]
+
     def _bands_of(self, found: Iterable[str]) -> list[tuple[int, bytes]]:
         values = np.array([hash64(s) for s in found], dtype=np.uint64)
         mixed = values[:, None] * self._times + self._plus  # modulo 2**64; the high bits are the well mixed ones

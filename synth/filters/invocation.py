@@ -7,6 +7,8 @@ model is given, it is asked again beside other random tools. Only the name is as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from toolscout.prompt import NONE, labels, render
 from toolscout.records import JsonObject, Tool
 from toolscout.synth.bench import Bench
@@ -39,11 +41,29 @@ class Invocation:
 
     async def work(self, item: Draft) -> Outcome:
         """See `Step`."""
+        silent: NoAnswer | None = None
         for turn, writer in enumerate((self.bench.writer, self.bench.judge)):
-            if await self._finds(item, writer, turn):
+            try:
+                found = await self._finds(item, writer, turn)
+            except NoAnswer as none:
+                silent, found = none, False
+            if found:
                 scores = {**item.scores, "invocation": 1.0 - turn / 2}
                 return Outcome([item.model_copy(update={"scores": scores})])
+        if silent is not None and silent.passing:
+            raise silent  # it was not asked, so it did not miss
         return Outcome.drop("no model finds the tool", "", item.text)
+
+    def remarks(self, items: Sequence[Draft]) -> list[str]:
+        """What a reader of the scores has to know: whom the files gave too few tools to choose among."""
+        wanted = self.bench.settings.distractors
+        fewer = sum(len(self._candidates(item, 0)) <= wanted for item in items)
+        if not fewer:
+            return []
+        return [
+            f"The filter invocation showed {fewer} of {len(items)} instructions fewer than {wanted} other tools: too "
+            "few of the given ones do something else. Give more files by --tools."
+        ]
 
     async def _finds(self, item: Draft, writer: Writer, turn: int) -> bool:
         candidates = self._candidates(item, turn)
@@ -62,10 +82,7 @@ class Invocation:
             "required": ["name"],
             "additionalProperties": False,
         }
-        try:
-            return await writer.write(render(item.text, candidates), read, schema=form) == gold
-        except NoAnswer:
-            return False
+        return await writer.write(render(item.text, candidates), read, schema=form) == gold
 
     def _candidates(self, item: Draft, turn: int) -> list[Tool]:
         """The gold and random tools that do not the same, in drawn order; always the same for the same draft."""

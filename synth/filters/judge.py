@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from toolscout.prompt import dumps
 from toolscout.records import JsonObject
@@ -17,10 +17,18 @@ from toolscout.synth.prompt_files import load_prompt
 Score = Annotated[float, Field(ge=0, le=10)]
 
 
+_FAULTS = 300
+"""Characters that a model is asked to keep to; of a wordier one they are cut, since what counts are the scores."""
+
+
+def _cut(value: object) -> object:
+    return value[:_FAULTS] if isinstance(value, str) else value
+
+
 class Verdict(BaseModel):
     """The answer's form. The faults come first: a score that is written before them is written without them."""
 
-    faults: str = Field(default="", max_length=300)
+    faults: Annotated[str, BeforeValidator(_cut), Field(max_length=_FAULTS)] = ""
     instruction: Score
     call: Score
 

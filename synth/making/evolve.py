@@ -16,14 +16,11 @@ from toolscout.synth.drafts import Draft, draw
 from toolscout.synth.environment import placeholders
 from toolscout.synth.filters.duplicates import same_text
 from toolscout.synth.making.fill import Revised
-from toolscout.synth.making.generate import tidy, trouble
+from toolscout.synth.making.generate import rules, tidy, trouble
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.prompt_files import load_prompt
-from toolscout.synth.talk import RULES, copied
+from toolscout.synth.talk import copied
 from toolscout.synth.writer import NoAnswer
-
-_GROWTH = 90
-"""Words that a generation may add; more is another request."""
 
 _COPIED = 5
 """Words in a row that only a copy shares with a direction, which is a sentence or two."""
@@ -56,7 +53,8 @@ class Evolve:
             "seed": s.seed,
             "temperature": s.temperature,
             "allow_names": s.allow_names,
-            "rules": RULES,
+            "rules": rules(self.bench),
+            "growth": s.growth_words,
             "max_tokens": s.max_tokens,
         }
 
@@ -112,7 +110,7 @@ class Evolve:
             return why, detail
         if same_text(text) == same_text(before.text):
             return "unchanged", ""
-        if len(text.split()) > len(before.text.split()) + _GROWTH:
+        if len(text.split()) > len(before.text.split()) + self.bench.settings.growth_words:
             return "too long", f"{len(text.split())} words"
         if found := placeholders(text):
             return "placeholder", text[found[0].start : found[0].end]

@@ -15,14 +15,9 @@ from toolscout.synth.chain import Outcome
 from toolscout.synth.drafts import Draft
 from toolscout.synth.environment import placeholders, replaced
 from toolscout.synth.filters.duplicates import shingles
-from toolscout.synth.making.generate import tidy, trouble
+from toolscout.synth.making.generate import rules, tidy, trouble
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.prompt_files import load_prompt
-from toolscout.synth.talk import RULES
-
-_KEPT = 0.4
-"""Share of an instruction's 5-grams that its revision has too; with less it is another one (weak models echo the
-prompt)."""
 
 
 class Revised(BaseModel):
@@ -47,7 +42,8 @@ class Fill:
             "model": self.bench.writer.model,
             "environment": sha256_hex(canonical_json(self.bench.environment.model_dump()))[:16],
             "allow_names": self.bench.settings.allow_names,
-            "rules": RULES,
+            "rules": rules(self.bench),
+            "shared": self.bench.settings.fill_shared_from,
             "max_tokens": self.bench.settings.max_tokens,
         }
 
@@ -62,17 +58,19 @@ class Fill:
                 environment=self.bench.environment.shown(item.id),
                 instruction=text,
             )
-            found = await self.bench.writer.write(
+            revised = await self.bench.writer.write(
                 messages, lambda said: read_answer(said, Revised), schema=Revised.model_json_schema()
             )
-            text = tidy(found.instruction)
+            text = tidy(revised.instruction)
             before = shingles(item.text)
-            if len(before & shingles(text)) < _KEPT * len(before):
+            # weak models echo the prompt
+            if len(before & shingles(text)) < self.bench.settings.fill_shared_from * len(before):
                 return Outcome.drop("another instruction", item.text, text)
+        found = len(placeholders(text))
         text, left = replaced(text, self.bench.environment, item.id)
         if left:
             return Outcome.drop("placeholder", ", ".join(left), text)
         why, detail = trouble(text, item.tool_id, self.bench)
         if why:
             return Outcome.drop(why, detail, text)
-        return Outcome([item.model_copy(update={"text": text})])
+        return Outcome([item.model_copy(update={"text": text, "replaced": found or None})])

@@ -17,9 +17,6 @@ from toolscout.synth.parsing import read_answer
 from toolscout.synth.prompt_files import load_prompt
 from toolscout.synth.talk import RULES, copied, talk
 
-MAX_CHARACTERS = 1200
-"""Of an instruction: nobody types more, and a model that does has lost the thread."""
-
 
 class Instructions(BaseModel):
     """The answer's form."""
@@ -45,7 +42,7 @@ class Generate:
             "count": s.instructions,
             "temperature": s.temperature,
             "allow_names": s.allow_names,
-            "rules": RULES,
+            "rules": rules(self.bench),
             "max_tokens": s.max_tokens,
         }
 
@@ -75,7 +72,7 @@ class Generate:
             if not why and len(seen) == s.instructions:
                 why = "more than asked for"
             if why:
-                outcome.dropped.append(Dropped(reason=why, detail=detail, text=text[:MAX_CHARACTERS]))
+                outcome.dropped.append(Dropped(reason=why, detail=detail, text=text[: s.longest_instruction]))
                 continue
             outcome.made.append(
                 Draft(id=f"{base}-{len(seen)}", tool_id=item.id, definition=definition_mark(item.tool), text=text)
@@ -94,14 +91,26 @@ def tidy(text: str) -> str:
     return text
 
 
+def rules(bench: Bench) -> JsonObject:
+    """All that `trouble` goes by, for a step's ``decides``."""
+    s = bench.settings
+    return {
+        "talk": RULES,
+        "longest": s.longest_instruction,
+        "copied": s.copied_words,
+        "environment": bench.environment.text,
+    }
+
+
 def trouble(text: str, tool_id: str, bench: Bench) -> tuple[str, str]:
     """(reason, detail) why a text is no instruction; two empty strings if it is one."""
     if not has_words(text) or (len(text.split()) < 2 and text.isascii()):
         return "empty", ""
-    if len(text) > MAX_CHARACTERS:
+    if len(text) > bench.settings.longest_instruction:
         return "too long", f"{len(text)} characters"
     if names := bench.names_in(text, tool_id):
         return "names tool or server", ", ".join(names)
-    if shown := copied(text, bench.environment.text):
+    run = bench.settings.copied_words
+    if shown := copied(text, bench.environment.text, length=run):
         return "copies the environment", shown
-    return talk(text, bench.tools[tool_id])
+    return talk(text, bench.tools[tool_id], run)

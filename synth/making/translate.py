@@ -10,7 +10,7 @@ from toolscout.synth.chain import Dropped, Outcome
 from toolscout.synth.drafts import Draft, draw
 from toolscout.synth.filters.duplicates import same_text
 from toolscout.synth.making.fill import Revised
-from toolscout.synth.making.generate import tidy, trouble
+from toolscout.synth.making.generate import rules, tidy, trouble
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.prompt_files import load_prompt
 from toolscout.synth.writer import NoAnswer
@@ -38,6 +38,7 @@ class Translate:
             "model": self.bench.writer.model,
             "languages": dict(sorted(s.languages.items())),
             "seed": s.seed,
+            "rules": rules(self.bench),
             "max_tokens": s.max_tokens,
         }
 

@@ -11,7 +11,7 @@ from toolscout.synth.bench import Bench
 from toolscout.synth.chain import Dropped, Outcome
 from toolscout.synth.drafts import Draft
 from toolscout.synth.filters.duplicates import same_text
-from toolscout.synth.making.generate import MAX_CHARACTERS, tidy
+from toolscout.synth.making.generate import tidy
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.plans.categories import summary
 from toolscout.synth.plans.state import Plan
@@ -69,6 +69,7 @@ class Combine:
             "prompt": self.prompt.fingerprint,
             "model": self.bench.writer.model,
             "temperature": s.temperature,
+            "longest": s.longest_instruction,
             "max_tokens": s.max_tokens,
         }
 
@@ -84,7 +85,7 @@ class Combine:
         outcome = Outcome()
         seen: set[str] = set()
         for one in found.combinations:
-            need = tidy(one.need)[:MAX_CHARACTERS]
+            need = tidy(one.need)[: self.bench.settings.longest_instruction]
             unknown = [c for c in one.categories if same_text(c) not in known]
             named = list(dict.fromkeys(known[same_text(c)] for c in one.categories if same_text(c) in known))
             why, detail = "", ""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, ToolscoutError
 from toolscout.files import write_json
 from toolscout.jsonl import write_records
 from toolscout.records import JsonObject
@@ -41,8 +42,12 @@ from toolscout.synth.report_page import page_at_the_end
 FILTERS = ("rules", "duplicates", "reasonable", "semantic")
 """In the order in which they run: what costs nothing first."""
 
-_ORDER = ("combine", "sample", "template", "fill", "rewrite", *FILTERS)
-_THRESHOLDS = ("ungrounded_above", "duplicate_from", "plan_reasonable_below", "plan_matches_below")
+_MAKING = ("combine", "sample", "template", "fill", "rewrite")
+_ORDER = (*_MAKING, *FILTERS)
+_THRESHOLDS = (
+    "longest_instruction", "copied_words", "ungrounded_above", "duplicate_from", "plan_reasonable_below",
+    "plan_matches_below",
+)  # fmt: skip
 _MADE_WITH = (
     "plans", "plans_across", "plan_smallest", "plan_largest", "plan_near", "plan_fillings", "allow_names", "seed",
     "temperature", "max_tokens", "repairs", "concurrency", "max_cost",
@@ -80,20 +85,26 @@ async def make_plans(
         for writer in (bench.first, bench.second):
             if writer is not None:
                 await writer.prepare()
-        combined = await run.step(Combine(bench), asks(categories, bench))
-        drafts = run.sweep(Sample(bench, categories), [*seats(categories), *combined])
-        for step in (Template(bench, lists), Fill(bench, lists), Rewrite(bench)):
-            drafts = await run.step(step, drafts)
         tests: dict[str, Step[Any] | Sweep] = {
             "rules": Rules(bench),
             "duplicates": Copies(s.duplicate_from),
             "reasonable": Reasonable(bench, s.plan_reasonable_below),
             "semantic": Semantic(bench, s.plan_matches_below),
         }
+        asked = asks(categories, bench)
+        if s.plans_across and not asked:
+            run.about["remarks"] = [
+                f"No plan is over several categories: the servers of these tools are of {len(categories)}. Give the "
+                "servers with their categories by --servers."
+            ]
+        run.begin([*_MAKING, *(name for name in FILTERS if name in filters)], len(asked))
+        combined = await run.step(Combine(bench), asked)
+        drafts = await run.step(Sample(bench, categories), [*seats(categories), *combined])
+        for step in (Template(bench, lists), Fill(bench, lists), Rewrite(bench)):
+            drafts = await run.step(step, drafts)
         for name in FILTERS:
             if name in filters:
-                test = tests[name]
-                drafts = run.sweep(test, drafts) if isinstance(test, Sweep) else await run.step(test, drafts)
+                drafts = await run.step(tests[name], drafts)
         return run.finish(drafts)
 
 
@@ -104,19 +115,23 @@ class _Run:
         self.bench, self.folder, self.tick, self.about = bench, folder, tick, about
         self.counts: list[StepCount] = []
 
-    async def step(self, step: Step[Any], items: Sequence[Draft]) -> list[Draft]:
-        try:
-            drafts, count = await run_step(
-                step, items, self._file(step.name), concurrency=self.bench.inputs_at_once, tick=self.tick
-            )
-        except Exception:
-            self._write(None)
-            raise
-        self.counts.append(count)
-        return drafts
+    def begin(self, planned: Sequence[str], inputs: int) -> None:
+        """A killed run leaves what it was about, and does not pass for the finished one before it."""
+        self.about |= {"planned": list(planned), "inputs": inputs}
+        self._write(None)
 
-    def sweep(self, step: Sweep, items: Sequence[Draft]) -> list[Draft]:
-        drafts, count = run_sweep(step, items, self._file(step.name))
+    async def step(self, step: Step[Any] | Sweep, items: Sequence[Draft]) -> list[Draft]:
+        path = self._file(step.name)
+        try:
+            if isinstance(step, Sweep):
+                drafts, count = run_sweep(step, items, path)
+            else:
+                at_once = self.bench.inputs_at_once
+                drafts, count = await run_step(step, items, path, concurrency=at_once, tick=self.tick)
+        except BaseException:  # Ctrl-C, too
+            with suppress(ToolscoutError):  # what ended the run is said, not what came of it
+                self._write(None)
+            raise
         self.counts.append(count)
         return drafts
 
@@ -142,7 +157,7 @@ class _Run:
         write_json(self.folder / "report.json", made)
         write_json(self.folder / CATEGORIES, categories(self.bench))
         if drafts is not None:
-            page_at_the_end(self.folder, self.bench.encoder)
+            page_at_the_end(self.folder, made, self.bench.encoder)
         return made
 
 

@@ -8,7 +8,7 @@ from toolscout.synth.chain import Outcome
 from toolscout.synth.drafts import Draft
 from toolscout.synth.environment import placeholders
 from toolscout.synth.making.fill import Revised
-from toolscout.synth.making.generate import tidy, trouble
+from toolscout.synth.making.generate import rules, tidy, trouble
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.plans.state import Plan
 from toolscout.synth.prompt_files import load_prompt
@@ -31,6 +31,7 @@ class Rewrite:
             "model": self.bench.writer.model,
             "temperature": s.temperature,
             "allow_names": s.allow_names,
+            "rules": rules(self.bench),
             "max_tokens": s.max_tokens,
         }
 

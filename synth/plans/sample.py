@@ -15,12 +15,14 @@ from toolscout.synth.drafts import Draft, draw
 from toolscout.synth.plans.categories import Deck
 from toolscout.synth.plans.dag import LEAST
 from toolscout.synth.plans.state import Plan, hand
+from toolscout.synth.report_folder import SEAT
 
 
 def seats(categories: Mapping[str, Sequence[Tool]]) -> list[Draft]:
     """One input a category."""
     return [
-        Plan(categories=[name]).on(Draft(id=f"in-{sha256_hex(name)[:8]}", tool_id="", text=name)) for name in categories
+        Plan(categories=[name]).on(Draft(id=f"{SEAT}{sha256_hex(name)[:8]}", tool_id="", text=name))
+        for name in categories
     ]
 
 

@@ -18,7 +18,7 @@ from toolscout.signature import parameters
 from toolscout.synth.bench import Bench
 from toolscout.synth.chain import Outcome
 from toolscout.synth.drafts import Draft
-from toolscout.synth.making.generate import MAX_CHARACTERS, tidy
+from toolscout.synth.making.generate import tidy
 from toolscout.synth.parsing import Unreadable, read_answer
 from toolscout.synth.plans.codes import KINDS, Codes, editions, offered, told_type
 from toolscout.synth.plans.dag import LEAST, MOST, Flaw, PlanStep, flaws, in_order, misfits, texts
@@ -83,6 +83,7 @@ class Template:
             "model": self.bench.writer.model,
             "temperature": s.temperature,
             "max_tokens": s.max_tokens,
+            "longest": s.longest_instruction,
             "types": list(self.lists),
             "editions": editions(),
         }
@@ -114,14 +115,15 @@ class Template:
             await self.bench.writer.write(
                 messages, read, temperature=self.bench.settings.temperature, schema=TemplateForm.model_json_schema()
             )
-        except NoAnswer:
-            if not last:
+        except NoAnswer as none:
+            if none.passing or not last:
                 raise
         request, plan, wrong = last[0]
         if not request:
             return Outcome.drop("tools do not go together", ", ".join(named))
         if wrong:
-            return Outcome.drop(wrong[0].reason, "; ".join(f.line() for f in wrong[:_TOLD]), request[:MAX_CHARACTERS])
+            said = "; ".join(f.line() for f in wrong[:_TOLD])
+            return Outcome.drop(wrong[0].reason, said, request[: self.bench.settings.longest_instruction])
         plan.steps = in_order(plan.steps)
         return Outcome([plan.on(item, tool_id=plan.steps[0].tool_id, text=request)])
 
@@ -157,7 +159,8 @@ class Template:
 
     def _wrong(self, request: str, plan: Plan, tools: Mapping[str, Tool]) -> list[Flaw]:
         """What is wrong with a template: its length, its shape, its slots, and its calls with the first values in."""
-        found = [Flaw("too long", f"{len(request)} characters")] if len(request) > MAX_CHARACTERS else []
+        long = len(request) > self.bench.settings.longest_instruction
+        found = [Flaw("too long", f"{len(request)} characters")] if long else []
         found += flaws(plan.steps, tools)
         asked = set(SLOT.findall(request))
         used = {name for step in plan.steps for _, text in texts(step.arguments) for name in SLOT.findall(text)}

@@ -28,7 +28,7 @@ from toolscout.synth.trajectories.caller import Caller
 from toolscout.synth.trajectories.executions import Executions, execution_key
 from toolscout.synth.trajectories.references import READ, Reference, fitted, look_up, put_in, references, stands_in
 from toolscout.synth.trajectories.run import Run, StepRun
-from toolscout.synth.writer import NoAnswer
+from toolscout.synth.writer import IN_VAIN, NoAnswer
 
 _UNANSWERED = "It was under way when an earlier run was stopped; it may have been carried out and is not made again."
 
@@ -48,7 +48,8 @@ class NoValue(Exception):
 
 
 class Execute:
-    """From planned calls to executed ones. Nothing is dropped here: failures are recorded with their cause."""
+    """From planned calls to executed ones. Failures are recorded with their cause; dropped, until a later run, is only
+    where the model that reads results did not answer in time."""
 
     name = "execute"
 
@@ -166,7 +167,9 @@ class Execute:
         )
         try:
             value = await self.bench.first.write(messages, read)
-        except NoAnswer:
+        except NoAnswer as none:
+            if none.reason == IN_VAIN:
+                raise  # a later run asks again, and makes no call twice for it
             raise NoValue(reference.text) from None
         if value is None:
             raise NoValue(reference.text)

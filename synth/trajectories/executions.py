@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from toolscout.errors import StorageError
 from toolscout.records import JsonObject, Tool, canonical_json, sha256_hex
@@ -23,6 +24,7 @@ CREATE TABLE IF NOT EXISTS execution (
 CREATE INDEX IF NOT EXISTS execution_cause ON execution (cause);
 """
 _VERSION = 1
+_WHAT_TO_DO = "Free it, or give another --out: without it, what was executed would be executed again."
 
 
 class Executions:
@@ -42,14 +44,18 @@ class Executions:
             self._db.executescript(_SCHEMA)
             self._db.execute(f"PRAGMA user_version={_VERSION}")
         except (OSError, sqlite3.Error) as error:
-            raise StorageError(f"The store of executions {path} cannot be opened: {error}.") from None
+            raise StorageError(f"The store of executions {path} cannot be opened: {error}.", _WHAT_TO_DO) from None
 
     def state(self, key: str) -> tuple[bool, Response | None, float]:
         """(whether the call was ever sent, its response if one came, the seconds that it took)."""
-        row = self._db.execute("SELECT response, seconds FROM execution WHERE key = ?", (key,)).fetchone()
-        if row is None:
+        found = self._read("SELECT response, seconds FROM execution WHERE key = ?", (key,))
+        if not found:
             return False, None, 0.0
-        return True, Response.model_validate_json(row[0]) if row[0] else None, row[1] or 0.0
+        ((kept, seconds),) = found
+        try:
+            return True, Response.model_validate_json(kept) if kept else None, seconds or 0.0
+        except ValueError:
+            raise StorageError(f"{self.path} holds a response that cannot be read.", _WHAT_TO_DO) from None
 
     def send(self, key: str, row: str, step: str, tool_id: str, arguments: JsonObject) -> None:
         """Enter a call that is about to be sent."""
@@ -68,9 +74,7 @@ class Executions:
     def forget(self, causes: Collection[str], tool_ids: Collection[str]) -> list[str]:
         """Forget calls of these tools that failed for these causes, so that they are made again; the rows' ids."""
         marks = ",".join("?" * len(causes))
-        found = self._db.execute(
-            f"SELECT key, row, tool_id FROM execution WHERE cause IN ({marks})", tuple(causes)
-        ).fetchall()
+        found = self._read(f"SELECT key, row, tool_id FROM execution WHERE cause IN ({marks})", tuple(causes))
         found = [one for one in found if one[2] in tool_ids]
         for key, _, _ in found:
             self._write("DELETE FROM execution WHERE key = ?", (key,))
@@ -80,11 +84,17 @@ class Executions:
         """Close the file."""
         self._db.close()
 
+    def _read(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        try:
+            return self._db.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise StorageError(f"{self.path} cannot be read: {error}.", _WHAT_TO_DO) from None
+
     def _write(self, statement: str, values: tuple[object, ...]) -> None:
         try:
             self._db.execute(statement, values)
         except sqlite3.Error as error:
-            raise StorageError(f"{self.path} cannot be written: {error}.") from None
+            raise StorageError(f"{self.path} cannot be written: {error}.", _WHAT_TO_DO) from None
 
 
 def execution_key(row: str, step: str, tool: Tool, arguments: JsonObject) -> str:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from toolscout.causes import Cause
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, ToolscoutError
 from toolscout.files import write_json
 from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject
@@ -107,10 +107,15 @@ class _Rows:
     def __init__(self, bench: Bench, folder: Path, about: JsonObject, tick: Tick | None) -> None:
         self.bench, self.folder, self.about, self.tick = bench, folder, about, tick
         self.counts: list[StepCount] = []
-        self.executed: list[Draft] = []
+        self.rows: set[str] = set()
+        self.executed: list[Draft] | None = None
 
     async def run(self, drafts: list[Draft], steps: Sequence[Step[Any] | Sweep]) -> Ran:
         settings = self.bench.settings
+        # a killed run leaves what it was about, and does not pass for the finished one before it
+        self.about |= {"planned": [step.name for step in steps], "inputs": len(drafts)}
+        self.rows = {draft.id for draft in drafts}
+        self._write(None)
         for step in steps:
             path = self.folder / _file(step.name)
             try:
@@ -119,20 +124,27 @@ class _Rows:
                 else:
                     at_once = settings.calls_at_once if step.name == "execute" else self.bench.inputs_at_once
                     drafts, count = await run_step(step, drafts, path, concurrency=at_once, tick=self.tick)
-            except Exception:
-                self._write(None)
+            except BaseException:  # Ctrl-C, too
+                with suppress(ToolscoutError):  # what ended the run is said, not what came of it
+                    self._write(None)
                 raise
             self.counts.append(count)
             if step.name == "execute":
                 self.executed = drafts
         kept = [self._record(d) for d in drafts]
-        failed = [self._record(d) for d in self.executed if Run.of(d).failure is not None]
+        failed = [self._record(d) for d in self.executed or () if Run.of(d).failure is not None]
         write_records(self.folder / "trajectories.jsonl", kept)
         write_records(self.folder / "failed.jsonl", failed)
         return Ran(kept, failed, self._write(drafts))
 
     def _record(self, draft: Draft) -> SynthTrajectory:
         return trajectory(draft, self.bench.tools, self.bench.settings.response_characters)
+
+    def _so_far(self) -> list[Draft]:
+        """What a run that did not come to its end has executed, by the step's file."""
+        path = self.folder / _file("execute")
+        found = read_records(path, Line, on_bad=lambda error: None) if path.exists() else ()
+        return [draft for line in found if line.id in self.rows for draft in line.made]
 
     def _write(self, kept: Sequence[Draft] | None) -> JsonObject:
         settings = self.bench.settings.model_dump()
@@ -141,13 +153,13 @@ class _Rows:
             "finished": kept is not None,
             "thresholds": {name: settings[name] for name in _THRESHOLDS},
             "settings": {name: settings[name] for name in _MADE_WITH},
-            "executed": tally((Run.of(d) for d in self.executed), self.bench),
+            "executed": tally(map(Run.of, self._so_far() if self.executed is None else self.executed), self.bench),
             "kept": _kept(self.bench, kept) if kept is not None else None,
         }
         write_json(self.folder / "report.json", made)
         write_json(self.folder / CATEGORIES, categories(self.bench))
         if kept is not None:
-            page_at_the_end(self.folder, self.bench.encoder)
+            page_at_the_end(self.folder, made, self.bench.encoder)
         return made
 
 

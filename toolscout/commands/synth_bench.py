@@ -159,8 +159,9 @@ def _endpoints(settings: SynthSettings, general: Settings, machines: Machines | 
 def _store(folder: Path, cache: Path | None) -> AnswerStore:
     from toolscout.synth.answer_store import AnswerStore
 
-    # In a store that several folders share, each folder's spending is booked under its place.
-    return AnswerStore(cache, str(folder.resolve())) if cache else AnswerStore(folder / "answers.db")
+    # Answers may be shared; what was spent is the folder's, whatever is shared in which of its runs.
+    own = folder / "answers.db"
+    return AnswerStore(cache or own, own)
 
 
 def ungrounded(tool: Tool, text: str, arguments: JsonObject) -> list[str]:

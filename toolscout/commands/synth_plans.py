@@ -133,6 +133,8 @@ def plans(
 
     with progress("Plans") as tick:
         result = asyncio.run(main(tick))
+    for remark in result.report["remarks"]:
+        note(remark)
     if as_json:
         emit(result.report)
         return

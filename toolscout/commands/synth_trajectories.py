@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolscout.commands.options import RunFolder, Servers
-from toolscout.commands.output import AsJson, emit, progress, say
+from toolscout.commands.output import AsJson, emit, note, progress, say
 from toolscout.commands.synthesis import (
     Cache,
     Calls,
@@ -180,6 +180,8 @@ def _catalogue(home: Path, wanted: Iterable[str]) -> tuple[dict[str, Tool], dict
 
 
 def _tell(ran: Ran, out: Path, as_json: bool) -> None:
+    for remark in ran.report["remarks"]:
+        note(remark)
     if as_json:
         emit(ran.report)
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolscout.commands.options import RunFolder, Servers, named_numbers
-from toolscout.commands.output import AsJson, emit, progress, say
+from toolscout.commands.output import AsJson, emit, note, progress, say
 from toolscout.commands.synth_report import report as report_command
 from toolscout.errors import BadInput
 from toolscout.eval.cli import ManyFiles
@@ -293,8 +293,8 @@ def split(
     found, asked = contamination(parts[TRAIN], [*tested, *others], pool, near, splits.places)
     gone: list[Call] = []
     if remove:
-        gone = [c.model_copy(update={"split": HELD_OUT}) for c in parts[TRAIN] if c.id in asked]
-        parts[TRAIN] = [c for c in parts[TRAIN] if c.id not in asked]
+        gone = [c.model_copy(update={"split": HELD_OUT}) for n, c in enumerate(parts[TRAIN]) if n in asked]
+        parts[TRAIN] = [c for n, c in enumerate(parts[TRAIN]) if n not in asked]
         parts[HELD_OUT] = [*parts[HELD_OUT], *gone]
     report = {
         **split_report(splits, parts, pool, known),
@@ -334,6 +334,8 @@ def _read_calls(paths: Sequence[Path]) -> list[Call]:
 
 
 def _tell(result: Result, path: Path, as_json: bool) -> None:
+    for remark in result.report["remarks"]:
+        note(remark)
     if as_json:
         emit(result.report)
         return
