@@ -1,0 +1,70 @@
+"""Plots of the experiments' pages: each is drawn, says what it shows, and takes foreign names as plain text."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import eval_results
+import pytest
+
+from toolscout.eval.agent.plots import agent_plot
+from toolscout.eval.agent.report import _NAMES
+from toolscout.eval.charts import plot_part, short
+from toolscout.eval.execute.plots import execute_plot
+from toolscout.eval.plans.plots import plan_plot
+from toolscout.eval.plots import NO_PLOTS
+from toolscout.eval.servers.plots import servers_plot
+
+drawn = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the extra 'eval'")
+arms_plot = partial(agent_plot, names=_NAMES)
+nobody = {**eval_results.executed(0), "n": 0, "failures": {}, "calls": {"made": 0}}
+
+
+@drawn
+@pytest.mark.parametrize(
+    ("draw", "result", "said"),
+    [
+        (plan_plot, eval_results.plans(), ["last calls", "edge F1", "n=29", "other arguments", "nothing", "33"]),
+        (execute_plot, eval_results.executed(), ["market/server-5 (n=50)", "wrong outcome"]),
+        (execute_plot, eval_results.executed(), ["Pass@K, 95 % intervals", "parameter_error", "K", "100.0"]),
+        (execute_plot, nobody, ["No row was judged.", "No calls were made.", "No server was called."]),
+        (arms_plot, eval_results.agent(), ["find_tools + invoke", "server-1", "n=71", "Steps", "5,250"]),
+        (arms_plot, eval_results.agent(1), ["all tasks"]),
+        (servers_plot, eval_results.servers(), ["search", "market/weather-7", "3,200", "quality of texts, %"]),
+        (servers_plot, eval_results.servers(called=False), ["not called"]),
+    ],
+)  # fmt: skip
+def test_a_plot_says_what_it_shows(
+    draw: Callable[[Any, Path], str | None], result: dict[str, Any], said: list[str], tmp_path: Path
+) -> None:
+    svg = draw(result, tmp_path / "new" / "plot.png")
+    assert svg is not None and svg.startswith("<svg") and (tmp_path / "new" / "plot.png").stat().st_size > 5000
+    for text in said:  # every text stands in a comment before its letters' paths
+        assert f"<!-- {text} -->" in svg, text
+    assert "<b>" not in svg
+
+
+def test_servers_without_groups_need_no_plot(tmp_path: Path) -> None:
+    said = servers_plot({"groups": []}, tmp_path / "plot.png")
+    assert said is not None and "no groups" in said and not (tmp_path / "plot.png").exists()
+
+
+@pytest.mark.parametrize("name", ["plans", "executed", "agent", "servers"])
+def test_without_matplotlib_a_page_says_that_plots_are_missing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    draws = {"plans": plan_plot, "executed": execute_plot, "agent": arms_plot, "servers": servers_plot}
+    part = plot_part("Title <x>", getattr(eval_results, name)(), tmp_path / "plot.png", draws[name])
+    assert NO_PLOTS in part and "Title &lt;x&gt;" in part and not (tmp_path / "plot.png").exists()
+
+
+def test_long_names_keep_both_ends() -> None:
+    assert short("a\nb") == "a b" and short(" ") == "none" and short("x" * 34) == "x" * 34
+    cut = short("market/" + "long" * 20 + "/tool")
+    assert len(cut) <= 34 and cut.startswith("market/") and cut.endswith("/tool")
