@@ -5,6 +5,7 @@ Names in a plot are mostly foreign (splits, servers, models): none is read as a 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -67,11 +68,10 @@ def ranges(axes: Any, names: Sequence[str], series: Sequence[Series], *, xlabel:
     for number, one in enumerate(series):
         colour = one.colour or COLOURS[number % len(COLOURS)]
         places = [row + (number - (len(series) - 1) / 2) * step for row in range(len(names))]
-        drawn = [
-            (place, 100 * v, at) for place, v, at in zip(places, one.values, _rest(one), strict=True) if v is not None
-        ]
+        known = _known(places, one)
+        shares, around = [v for _, v, _ in known], [at for _, _, at in known]
         axes.errorbar(
-            [v for _, v, _ in drawn], [place for place, _, _ in drawn], xerr=_errors([(v, at) for _, v, at in drawn]),
+            shares, [place for place, _, _ in known], xerr=spans(shares, around),
             fmt="o", markersize=4, capsize=2, elinewidth=1.2, color=colour, label=one.label,
         )  # fmt: skip
         for place, value in zip(places, one.values, strict=True):  # beside the axes, where no other mark can be
@@ -94,17 +94,14 @@ def over(
     step = min(0.09, 0.6 / max(1, len(series)))
     for number, one in enumerate(series):
         shift = (number - (len(series) - 1) / 2) * step
-        drawn = [
-            (at + shift, 100 * v, a)
-            for at, (v, a) in enumerate(zip(one.values, _rest(one), strict=True))
-            if v is not None
-        ]
+        known = _known([at + shift for at in range(len(names))], one)
+        shares, around = [v for _, v, _ in known], [at for _, _, at in known]
         colour = one.colour or COLOURS[number % len(COLOURS)]
         axes.errorbar(
-            [x for x, _, _ in drawn], [v for _, v, _ in drawn], yerr=_errors([(v, a) for _, v, a in drawn]),
+            [x for x, _, _ in known], shares, yerr=spans(shares, around),
             fmt="o", markersize=4, capsize=2, elinewidth=1, color=colour, label=one.label,
         )  # fmt: skip
-        joined = [(x, v) for x, v, _ in drawn if x < len(names) - apart - 0.5]
+        joined = [(x, v) for x, v, _ in known if x < len(names) - apart - 0.5]
         axes.plot([x for x, _ in joined], [v for _, v in joined], linewidth=1.2, color=colour)
     axes.set_xticks(range(len(names)), names, fontsize=8, parse_math=False)
     axes.set(ylabel=ylabel, ylim=(-2, 104), xlim=(-0.5, len(names) - 0.5), title=title)
@@ -154,14 +151,67 @@ def legend(drawn: Any, axes: Any) -> None:
     """The kinds below everything else, where they cover no mark."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        drawn.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False, fontsize=8)
+        columns = min(len(labels), 4)
+        made = drawn.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+        for said in made.get_texts():
+            said.set_parse_math(False)
 
 
-def _rest(series: Series) -> Sequence[Around]:
-    return series.around or [None] * len(series.values)
+def _known(places: Sequence[float], series: Series) -> list[tuple[float, float, Around]]:
+    """(place, per cent, interval) of the values that there are."""
+    around = series.around or [None] * len(series.values)
+    found = zip(places, series.values, around, strict=True)
+    return [(place, 100 * value, at) for place, value, at in found if value is not None]
 
 
-def _errors(points: Sequence[tuple[float, Around]]) -> list[list[float]]:
-    """How far each interval reaches to both sides, in per cent; rounding may put an end on the wrong side."""
-    low = [max(0.0, v - 100 * at[0]) if at else 0.0 for v, at in points]
-    return [low, [max(0.0, 100 * at[1] - v) if at else 0.0 for v, at in points]]
+def spans(values: Sequence[float], around: Sequence[Around]) -> list[list[float]]:
+    """How far each interval (of shares) reaches to both sides of its value (in per cent); rounding may put an end on
+    the wrong side."""
+    pairs = list(zip(values, around, strict=True))
+    low = [max(0.0, v - 100 * at[0]) if at else 0.0 for v, at in pairs]
+    return [low, [max(0.0, 100 * at[1] - v) if at else 0.0 for v, at in pairs]]
+
+
+def tell_ticks(drawn: Any, axes: Any, names: Mapping[float, str]) -> None:
+    """Ticks at all these places of the lower axis, names only where there is room for them."""
+    axes.set_xticks(list(names), [""] * len(names))
+    _lay_out(drawn)
+    spaces: dict[float, tuple[float, float]] = {}
+    order = list(names)
+    for place in [order[0], order[-1], *order[1:-1]] if order else []:  # the ends are told before what lies between
+        at, half = axes.transData.transform((place, 0))[0], _width(drawn, names[place], 9) / 2 + 2
+        if all(at + half < low or high < at - half for low, high in spaces.values()):
+            spaces[place] = (at - half, at + half)
+    shown = [name if place in spaces else "" for place, name in names.items()]
+    axes.set_xticks(list(names), shown, fontsize=9)
+
+
+def tell_values(drawn: Any, axes: Any, marks: Sequence[tuple[float, float, str, str]]) -> None:
+    """Write ``(x, y, text, colour)`` beside their points, each where nothing stands yet; what finds no room is left out
+    (the tables have it)."""
+    _lay_out(drawn)
+    per_point = drawn.dpi / 72
+    places = [axes.transData.transform((x, y)) for x, y, _, _ in marks]
+    taken = [(px - 4, py - 4, px + 4, py + 4) for px, py in places]
+    height = 7 * per_point
+    for (px, py), (x, y, said, colour) in zip(places, marks, strict=True):
+        width = _width(drawn, said, 7)
+        for dx, dy in ((5, 4), (5, -10), (-5 - width / per_point, 4), (-5 - width / per_point, -10)):
+            left, low = px + dx * per_point, py + dy * per_point
+            box = (left, low, left + width, low + height)
+            if not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
+                taken.append(box)
+                axes.annotate(said, (x, y), xytext=(dx, dy), textcoords="offset points", fontsize=7, color=colour)
+                break
+
+
+def _lay_out(drawn: Any) -> None:
+    """Bring everything to its place, so that places on the paper can be told."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")
+        drawn.draw_without_rendering()
+
+
+def _width(drawn: Any, text: str, size: float) -> float:
+    """About how many pixels a text is wide."""
+    return len(text) * 0.62 * size * float(drawn.dpi) / 72

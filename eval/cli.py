@@ -165,6 +165,9 @@ def retrieval(
 def calls(
     tools: Annotated[list[Path], typer.Option(help="Files of tools: the candidates' pool. Several may follow.")],
     calls: Files,
+    servers: Annotated[
+        list[Path] | None, typer.Option(help="Files of the tools' servers: they say which marketplace a tool is from.")
+    ] = None,
     candidates: Annotated[
         int, typer.Option(min=1, help="Tools offered for each request, the right one included.")
     ] = 10,
@@ -213,6 +216,7 @@ def calls(
     options = CallsOptions(
         tools=tools,
         calls=calls,
+        servers=servers or [],
         settings=_settings(settings, model=model, model_url=model_url),
         candidates=candidates,
         limit=limit,
@@ -239,19 +243,22 @@ def scaling(
     ],
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the points to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the curves into this PNG file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page, the points and the plot to this folder.")] = None,
     quiet: Annotated[bool, typer.Option(help="No table.")] = False,
 ) -> None:
     """Put the results of models trained on growing shares of the data side by side, and draw them."""
     from toolscout.eval.calls import scaling as curves_of_runs
     from toolscout.eval.calls.plots import scaling_plot
     from toolscout.eval.plots import NO_PLOTS
-    from toolscout.eval.report import scaling_table
+    from toolscout.eval.report import scaling_report, scaling_table
 
     result = curves_of_runs.scaling(runs)
     if json_out is not None:
         write_json(json_out, result)
     if plot is not None and scaling_plot(curves_of_runs.curves(result), plot) is None:
         _say(quiet)(NO_PLOTS)
+    if report is not None:
+        _say(quiet)(f"report: {scaling_report(result, report)}")
     _show(quiet, [scaling_table(result)])
 
 

@@ -88,3 +88,33 @@ def servers(called: bool = True) -> dict[str, Any]:
         return {"name": name, "servers": rows, "best": {}, "pairs": []}
 
     return {"groups": [group("get_forecast (market/weather-0 and 8 more)", 9), group("search", 3), group(FOREIGN, 2)]}
+
+
+def calls(ast: float = 0.5, n: int = 310) -> dict[str, Any]:
+    """`eval calls`: three splits, two marketplaces, with intervals."""
+
+    def part(shift: float, ast_known: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+        shares = {"tool": 0.95 + shift, "param": 0.8 + shift, "ast": ast + shift if ast_known else None}
+        around = {key: None if v is None else [max(0.0, v - 0.06), min(1.0, v + 0.05)] for key, v in shares.items()}
+        return {**shares, "schema_valid": 1.0}, {**around, "schema_valid": [0.98, 1.0]}
+
+    splits = {"seen": part(0), "unseen_tool": part(-0.1), FOREIGN: part(-0.02, ast_known=False)}
+    markets = {"smithery": part(0.01), "glama": part(-0.05)}
+    whole = part(-0.03)
+
+    def counted(parts: dict[str, Any]) -> dict[str, Any]:
+        return {name: {"n": n // 3, **rates} for name, (rates, _) in parts.items()}
+
+    return {
+        "n": n, "model": "m", "candidates": 10, "overall": whole[0],
+        "by_split": counted(splits), "by_marketplace": counted(markets),
+        "by_marketplace_split": {market: counted(splits) for market in markets},
+        "by_lang": {"de": {"n": 4, **whole[0]}, "en": {"n": n - 4, **whole[0]}},
+        "intervals": {
+            "overall": whole[1],
+            "by_split": {name: around for name, (_, around) in splits.items()},
+            "by_marketplace": {name: around for name, (_, around) in markets.items()},
+        },
+        "abstention": {"right_refusal_rate": None, "false_refusal_rate": 0.0},
+        "seconds": {"p50": 1.0, "p95": 2.0}, "tokens": {"prompt": 1.0, "cached": None, "completion": 2.0},
+    }  # fmt: skip

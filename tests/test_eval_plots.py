@@ -14,6 +14,8 @@ import pytest
 
 from toolscout.eval.agent.plots import agent_plot
 from toolscout.eval.agent.report import _NAMES
+from toolscout.eval.calls.plots import calls_plot, compare_plot, scaling_plot
+from toolscout.eval.calls.scaling import curves
 from toolscout.eval.charts import plot_part, short
 from toolscout.eval.execute.plots import execute_plot
 from toolscout.eval.plans.plots import plan_plot
@@ -22,13 +24,21 @@ from toolscout.eval.servers.plots import servers_plot
 
 drawn = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the extra 'eval'")
 arms_plot = partial(agent_plot, names=_NAMES)
+FOREIGN_HEAD = eval_results.FOREIGN[:9]
 nobody = {**eval_results.executed(0), "n": 0, "failures": {}, "calls": {"made": 0}}
+shares = (0.01, 0.1, 0.11, 0.3, 0.95, 1.0)
+growing = {"points": [{"share": share, **eval_results.calls(share)} for share in shares]}
+sizes = {"by": "candidates", "variants": {str(n): eval_results.calls(0.5 - n / 1000) for n in (1, 10, 100)}}
+modes = {"by": "decoding", "variants": {name: eval_results.calls() for name in ("free", "repair")}}
 
 
 @drawn
 @pytest.mark.parametrize(
     ("draw", "result", "said"),
     [
+        (calls_plot, eval_results.calls(), ["all", "unseen_tool", "from smithery", "n=310", "Param", "47.0", "–"]),
+        (compare_plot, sizes, ["% of 310 requests", "100", "Tool"]),
+        (compare_plot, modes, ["repair", "92.0", "AST"]),
         (plan_plot, eval_results.plans(), ["last calls", "edge F1", "n=29", "other arguments", "nothing", "33"]),
         (execute_plot, eval_results.executed(), ["market/server-5 (n=50)", "wrong outcome"]),
         (execute_plot, eval_results.executed(), ["Pass@K, 95 % intervals", "parameter_error", "K", "100.0"]),
@@ -49,17 +59,32 @@ def test_a_plot_says_what_it_shows(
     assert "<b>" not in svg
 
 
+@drawn
+def test_a_scaling_plot_names_what_it_has_room_for(tmp_path: Path) -> None:
+    svg = scaling_plot(curves(growing), tmp_path / "plot.png")
+    assert svg is not None and "all (n=310)" in svg and "unseen_tool (n=103)" in svg
+    ticks = [f"{share:g}" for share in shares if f"<!-- {share:g} -->" in svg]
+    assert ticks == ["0.01", "0.1", "0.3", "1"], "0.11 and 0.95 stand too near to others"
+    assert FOREIGN_HEAD not in svg, "a split without any AST has no curve"
+
+
 def test_servers_without_groups_need_no_plot(tmp_path: Path) -> None:
     said = servers_plot({"groups": []}, tmp_path / "plot.png")
     assert said is not None and "no groups" in said and not (tmp_path / "plot.png").exists()
 
 
-@pytest.mark.parametrize("name", ["plans", "executed", "agent", "servers"])
+@pytest.mark.parametrize("name", ["plans", "executed", "agent", "servers", "calls"])
 def test_without_matplotlib_a_page_says_that_plots_are_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    draws = {"plans": plan_plot, "executed": execute_plot, "agent": arms_plot, "servers": servers_plot}
+    draws = {
+        "plans": plan_plot,
+        "executed": execute_plot,
+        "agent": arms_plot,
+        "servers": servers_plot,
+        "calls": calls_plot,
+    }
     part = plot_part("Title <x>", getattr(eval_results, name)(), tmp_path / "plot.png", draws[name])
     assert NO_PLOTS in part and "Title &lt;x&gt;" in part and not (tmp_path / "plot.png").exists()
 

@@ -17,8 +17,7 @@ from toolscout.eval.peers import fastmcp_search, mcp_zero, words
 from toolscout.eval.peers.base import PeerPlan, PeerTask, RankedPeer
 from toolscout.eval.peers.command import PeerFailed, ask_command
 from toolscout.eval.peers.dense import ask_dense
-from toolscout.eval.rows import Say, silent
-from toolscout.jsonl import read_records
+from toolscout.eval.rows import Say, read_servers, silent
 from toolscout.records import Call, JsonObject, Server, Tool
 from toolscout.settings import Settings
 
@@ -98,8 +97,3 @@ def _judged(row: Call, ranked: Sequence[str]) -> Judged:
 def check_peers(plan: PeerPlan) -> None:
     """Raises BadInput for a peer that does not exist or cannot be started."""
     plan.check(list(PEERS))
-
-
-def read_servers(paths: Sequence[Path]) -> dict[str, Server]:
-    """Servers by id."""
-    return {server.server_id: server for path in paths for server in read_records(path, Server)}
