@@ -114,6 +114,13 @@ def retrieval(
     misses: Annotated[Path | None, typer.Option(help="Write the rows to read to this Markdown file.")] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: default, a folder, st:MODEL or openai:MODEL.")] = "",
     cache: Annotated[Path | None, typer.Option(help="Keep embeddings here for later runs.")] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Answers and finished parts go here at once; the same command goes on after an interruption. Gone at "
+            "the end. Default: beside --json."
+        ),
+    ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count answer tokens with.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE.")] = None,
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
@@ -125,6 +132,8 @@ def retrieval(
     from toolscout.eval.retrieval.extras import Extras
     from toolscout.eval.retrieval.measure import RetrievalFiles, measure_retrieval
 
+    if work is None and json_out is not None:
+        work = json_out.with_name(json_out.name + ".rows.jsonl")
     run = measure_retrieval(
         RetrievalFiles(tools, calls, servers or []),
         settings=_settings(settings, encoder=encoder),
@@ -146,6 +155,7 @@ def retrieval(
             misses=misses is not None or report is not None,
             languages=languages,
         ),
+        work=work,
         say=_say(quiet),
     )
     everything = {**run.result, **run.details}
@@ -158,6 +168,9 @@ def retrieval(
         _say(quiet)(f"report: {page}")
         if "peers" in run.result and not (report / f"{PLOT}.svg").is_file():
             _say(quiet)(NO_PLOT)
+    if work is not None and not any("failed" in part for part in run.result.get("peers", {}).values()):
+        # The same command measures a changed search again and again: nothing of a finished run may stand for the next.
+        work.unlink(missing_ok=True)
     _show(quiet, retrieval_tables(everything if details else run.result))
 
 

@@ -23,6 +23,7 @@ from toolscout.eval.retrieval.extra_tables import (
     refusal_tables,
     structured_tables,
 )
+from toolscout.eval.retrieval.plots import recall_plot
 from toolscout.files import replace_file, write_json
 from toolscout.records import JsonObject
 
@@ -211,7 +212,7 @@ def _facts(title: str, facts: Mapping[str, str]) -> Table:
 
 
 def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
-    """Write ``report.html``, ``result.json`` and ``rows.jsonl``; returns the page's path."""
+    """Write ``report.html``, ``result.json``, ``rows.jsonl`` and the plots; returns the page's path."""
     rows: list[dict[str, Any]] = [
         {
             "id": asked.row.id, "query": asked.row.query, "gold": [g.tool_id for g in asked.row.gold],
@@ -239,7 +240,8 @@ def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
         ][:MISSES_SHOWN],
     )
     result = {**run.result, **run.details}
-    parts = [table.html() for table in retrieval_tables(result)]
+    parts = [plot_part("Recall by split", result, folder / "recall.png", recall_plot)]
+    parts += [table.html() for table in retrieval_tables(result)]
     parts += plots(result, folder)
     if run.misses:
         replace_file(folder / "misses.md", run.misses)

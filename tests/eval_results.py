@@ -118,3 +118,19 @@ def calls(ast: float = 0.5, n: int = 310) -> dict[str, Any]:
         "abstention": {"right_refusal_rate": None, "false_refusal_rate": 0.0},
         "seconds": {"p50": 1.0, "p95": 2.0}, "tokens": {"prompt": 1.0, "cached": None, "completion": 2.0},
     }  # fmt: skip
+
+
+def retrieval(splits: int = 3) -> dict[str, Any]:
+    """`eval retrieval`: what its plot looks at."""
+
+    def part(n: int, at: float) -> dict[str, Any]:
+        found = {"recall@1": 0.4 + at, "recall@5": 0.7 + at, "recall@10": 0.8 + at} if n else {}
+        keys = ("recall@1", "recall@5", "recall@10")
+        return {
+            "n": n,
+            "strict": {key: found.get(key) for key in keys},
+            "equivalent": {key: found[key] + 0.05 if n else None for key in keys},
+        }
+
+    names = [FOREIGN if n == 1 else f"split-{n}" for n in range(splits)]
+    return {**part(295 * bool(splits), 0), "by_split": {name: part(98, 0.04 * n) for n, name in enumerate(names)}}

@@ -20,6 +20,7 @@ from toolscout.eval.charts import plot_part, short
 from toolscout.eval.execute.plots import execute_plot
 from toolscout.eval.plans.plots import plan_plot
 from toolscout.eval.plots import NO_PLOTS
+from toolscout.eval.retrieval.plots import recall_plot
 from toolscout.eval.servers.plots import servers_plot
 
 drawn = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the extra 'eval'")
@@ -47,6 +48,9 @@ modes = {"by": "decoding", "variants": {name: eval_results.calls() for name in (
         (arms_plot, eval_results.agent(1), ["all tasks"]),
         (servers_plot, eval_results.servers(), ["search", "market/weather-7", "3,200", "quality of texts, %"]),
         (servers_plot, eval_results.servers(called=False), ["not called"]),
+        (recall_plot, eval_results.retrieval(), ["recall@10", "split-2", "n=98", "Recall, strict", "85.0"]),
+        (recall_plot, eval_results.retrieval(1), ["all", "n=295"]),
+        (recall_plot, eval_results.retrieval(0), ["n=0", "–"]),
     ],
 )  # fmt: skip
 def test_a_plot_says_what_it_shows(
@@ -73,18 +77,15 @@ def test_servers_without_groups_need_no_plot(tmp_path: Path) -> None:
     assert said is not None and "no groups" in said and not (tmp_path / "plot.png").exists()
 
 
-@pytest.mark.parametrize("name", ["plans", "executed", "agent", "servers", "calls"])
+@pytest.mark.parametrize("name", ["plans", "executed", "agent", "servers", "calls", "retrieval"])
 def test_without_matplotlib_a_page_says_that_plots_are_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     draws = {
-        "plans": plan_plot,
-        "executed": execute_plot,
-        "agent": arms_plot,
-        "servers": servers_plot,
-        "calls": calls_plot,
-    }
+        "plans": plan_plot, "executed": execute_plot, "agent": arms_plot, "servers": servers_plot, "calls": calls_plot,
+        "retrieval": recall_plot,
+    }  # fmt: skip
     part = plot_part("Title <x>", getattr(eval_results, name)(), tmp_path / "plot.png", draws[name])
     assert NO_PLOTS in part and "Title &lt;x&gt;" in part and not (tmp_path / "plot.png").exists()
 
