@@ -12,6 +12,7 @@ from toolscout.errors import BadInput
 from toolscout.eval.adopt.cli import adopt
 from toolscout.eval.agent.cli import agent
 from toolscout.eval.apibank.cli import apibank
+from toolscout.eval.diversity.cli import diversity
 from toolscout.eval.execute.cli import execute
 from toolscout.eval.guard.cli import guard
 from toolscout.eval.needle.cli import needle
@@ -55,6 +56,7 @@ class ManyFiles(TyperCommand):
 
 app.command("adopt", cls=ManyFiles)(adopt)
 app.command("agent", cls=ManyFiles)(agent)
+app.command("diversity", cls=ManyFiles)(diversity)
 app.command("execute", cls=ManyFiles)(execute)
 app.command("apibank", cls=ManyFiles)(apibank)
 app.command("guard", cls=ManyFiles)(guard)

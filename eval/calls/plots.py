@@ -131,6 +131,7 @@ def _lines(
 
 def _around(rates: JsonObject, key: str) -> Sequence[float] | None:
     """A share's interval, which results of older versions lack."""
-    found = rates.get("intervals") or {}
-    around: Sequence[float] | None = found.get("overall", found).get(key)
+    found: JsonObject = rates.get("intervals") or {}
+    group: JsonObject = found.get("overall", found)
+    around: Sequence[float] | None = group.get(key)
     return around
