@@ -144,7 +144,7 @@ def grouped_bars(
 def named(axes: Any, names: Sequence[str]) -> None:
     """Rows from the top, with their names."""
     axes.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_ylim(max(1, len(names)) - 0.5, -0.5)
 
 
 def legend(drawn: Any, axes: Any) -> None:
