@@ -18,9 +18,11 @@ from toolscout.eval.calls.plots import calls_plot, compare_plot, scaling_plot
 from toolscout.eval.calls.scaling import curves
 from toolscout.eval.charts import plot_part, short
 from toolscout.eval.execute.plots import execute_plot
+from toolscout.eval.needle.report import heat_plot
 from toolscout.eval.plans.plots import plan_plot
 from toolscout.eval.plots import NO_PLOTS
 from toolscout.eval.retrieval.plots import recall_plot
+from toolscout.eval.retrieval.refusal import wilson
 from toolscout.eval.servers.plots import servers_plot
 
 drawn = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the extra 'eval'")
@@ -72,6 +74,14 @@ def test_a_scaling_plot_names_what_it_has_room_for(tmp_path: Path) -> None:
     assert FOREIGN_HEAD not in svg, "a split without any AST has no curve"
 
 
+@drawn
+def test_the_needles_heat_map_says_what_has_to_fit(tmp_path: Path) -> None:
+    cells = [{"size": 10, "position": 0.5, "first": 1.0, "five": 1.0, "in_prompt": 0.5}]
+    result = {"sizes": [10], "positions": [0.5], "context": 128_000, "forms": {"plain": {"cells": cells}}}
+    svg = heat_plot(result, tmp_path / "heat.png")
+    assert svg is not None and "<!-- in the first 128,000 tokens of all definitions -->" in svg
+
+
 def test_servers_without_groups_need_no_plot(tmp_path: Path) -> None:
     said = servers_plot({"groups": []}, tmp_path / "plot.png")
     assert said is not None and "no groups" in said and not (tmp_path / "plot.png").exists()
@@ -94,3 +104,8 @@ def test_long_names_keep_both_ends() -> None:
     assert short("a\nb") == "a b" and short(" ") == "none" and short("x" * 34) == "x" * 34
     cut = short("market/" + "long" * 20 + "/tool")
     assert len(cut) <= 34 and cut.startswith("market/") and cut.endswith("/tool")
+
+
+def test_a_row_found_in_part_does_not_count_as_none() -> None:
+    low, high = wilson(0.5, 1)
+    assert low > 0 and low + high == pytest.approx(1), "around a half"

@@ -37,4 +37,4 @@ def recall_plot(result: JsonObject, path: Path) -> str | None:
 
 def _around(part: JsonObject, reading: str, key: str) -> list[float] | None:
     share, n = part[reading][key], part["n"]
-    return wilson(round(share * n), n) if n and share is not None else None
+    return wilson(share * n, n) if n and share is not None else None
