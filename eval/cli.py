@@ -13,6 +13,7 @@ from toolscout.errors import BadInput
 from toolscout.eval.adopt.cli import adopt
 from toolscout.eval.agent.cli import agent
 from toolscout.eval.apibank.cli import apibank
+from toolscout.eval.diversity.cli import diversity
 from toolscout.eval.execute.cli import execute
 from toolscout.eval.guard.cli import guard
 from toolscout.eval.needle.cli import needle
@@ -56,6 +57,7 @@ class ManyFiles(TyperCommand):
 
 app.command("adopt", cls=ManyFiles)(adopt)
 app.command("agent", cls=ManyFiles)(agent)
+app.command("diversity", cls=ManyFiles)(diversity)
 app.command("execute", cls=ManyFiles)(execute)
 app.command("apibank", cls=ManyFiles)(apibank)
 app.command("guard", cls=ManyFiles)(guard)
@@ -115,6 +117,13 @@ def retrieval(
     misses: Annotated[Path | None, typer.Option(help="Write the rows to read to this Markdown file.")] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: default, a folder, st:MODEL or openai:MODEL.")] = "",
     cache: Annotated[Path | None, typer.Option(help="Keep embeddings here for later runs.")] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Answers and finished parts go here at once; the same command goes on after an interruption. Gone at "
+            "the end. Default: beside --json."
+        ),
+    ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count answer tokens with.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE.")] = None,
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
@@ -126,6 +135,8 @@ def retrieval(
     from toolscout.eval.retrieval.extras import Extras
     from toolscout.eval.retrieval.measure import RetrievalFiles, measure_retrieval
 
+    if work is None and json_out is not None:
+        work = json_out.with_name(json_out.name + ".rows.jsonl")
     run = measure_retrieval(
         RetrievalFiles(tools, calls, servers or []),
         settings=_settings(settings, encoder=encoder),
@@ -147,6 +158,7 @@ def retrieval(
             misses=misses is not None or report is not None,
             languages=languages,
         ),
+        work=work,
         say=_say(quiet),
     )
     everything = {**run.result, **run.details}
@@ -159,6 +171,9 @@ def retrieval(
         _say(quiet)(f"report: {page}")
         if "peers" in run.result and not (report / f"{PLOT}.svg").is_file():
             _say(quiet)(NO_PLOT)
+    if work is not None and not any("failed" in part for part in run.result.get("peers", {}).values()):
+        # The same command measures a changed search again and again: nothing of a finished run may stand for the next.
+        work.unlink(missing_ok=True)
     _show(quiet, retrieval_tables(everything if details else run.result))
 
 
@@ -166,6 +181,9 @@ def retrieval(
 def calls(
     tools: Annotated[list[Path], typer.Option(help="Files of tools: the candidates' pool. Several may follow.")],
     calls: Files,
+    servers: Annotated[
+        list[Path] | None, typer.Option(help="Files of the tools' servers: they say which marketplace a tool is from.")
+    ] = None,
     candidates: Annotated[
         int, typer.Option(min=1, help="Tools offered for each request, the right one included.")
     ] = 10,
@@ -214,6 +232,7 @@ def calls(
     options = CallsOptions(
         tools=tools,
         calls=calls,
+        servers=servers or [],
         settings=_settings(settings, model=model, model_url=model_url),
         candidates=candidates,
         limit=limit,
@@ -240,19 +259,22 @@ def scaling(
     ],
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the points to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the curves into this PNG file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page, the points and the plot to this folder.")] = None,
     quiet: Annotated[bool, typer.Option(help="No table.")] = False,
 ) -> None:
     """Put the results of models trained on growing shares of the data side by side, and draw them."""
     from toolscout.eval.calls import scaling as curves_of_runs
     from toolscout.eval.calls.plots import scaling_plot
     from toolscout.eval.plots import NO_PLOTS
-    from toolscout.eval.report import scaling_table
+    from toolscout.eval.report import scaling_report, scaling_table
 
     result = curves_of_runs.scaling(runs)
     if json_out is not None:
         write_json(json_out, result)
     if plot is not None and scaling_plot(curves_of_runs.curves(result), plot) is None:
         _say(quiet)(NO_PLOTS)
+    if report is not None:
+        _say(quiet)(f"report: {scaling_report(result, report)}")
     _show(quiet, [scaling_table(result)])
 
 

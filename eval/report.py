@@ -9,6 +9,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolscout.eval.calls.plots import calls_plot, scaling_plot
+from toolscout.eval.calls.scaling import curves
+from toolscout.eval.charts import plot_part
 from toolscout.eval.metrics import RANKING_KEYS
 from toolscout.eval.peers.report import NO_PLOT, abouts, failures, peers_table, write_plot
 from toolscout.eval.plots import NO_PLOTS, ablation_plot, refusal_plot
@@ -20,6 +23,7 @@ from toolscout.eval.retrieval.extra_tables import (
     refusal_tables,
     structured_tables,
 )
+from toolscout.eval.retrieval.plots import recall_plot
 from toolscout.files import replace_file, write_json
 from toolscout.records import JsonObject
 
@@ -131,14 +135,20 @@ def calls_tables(result: JsonObject) -> list[Table]:
     markets = result.get("by_marketplace", {})
     if len(markets) > 1:
         parts |= {f"from {name}": part for name, part in markets.items()}
+    crossed = result.get("by_marketplace_split", {})
+    more = {
+        "By marketplace and split": {
+            f"from {market}, {split}": part for market, splits in crossed.items() for split, part in splits.items()
+        }
+        if len(markets) > 1 and len(result["by_split"]) > 1
+        else {},
+        "By language": result.get("by_lang", {}) if len(result.get("by_lang", {})) > 1 else {},
+    }
     seconds, tokens, abstention = result["seconds"], result["tokens"], result["abstention"]
     first = result.get("first_token_seconds") or {"p50": None, "p95": None}
     return [
-        Table(
-            f"Calls of {result['model'] or 'the default model'}, {result['candidates']} candidates",
-            ["", "n", *CALL_KEYS],
-            [[name, str(part["n"]), *(share_text(part[key]) for key in CALL_KEYS)] for name, part in parts.items()],
-        ),
+        _rates(f"Calls of {result['model'] or 'the default model'}, {result['candidates']} candidates", parts),
+        *(_rates(title, groups) for title, groups in more.items() if groups),
         _facts(
             "Abstention and cost",
             {
@@ -152,6 +162,11 @@ def calls_tables(result: JsonObject) -> list[Table]:
             },
         ),
     ]
+
+
+def _rates(title: str, parts: Mapping[str, Any]) -> Table:
+    lines = [[name, str(part["n"]), *(share_text(part[key]) for key in CALL_KEYS)] for name, part in parts.items()]
+    return Table(title, ["", "n", *CALL_KEYS], lines)
 
 
 def compare_table(comparison: JsonObject) -> Table:
@@ -197,7 +212,7 @@ def _facts(title: str, facts: Mapping[str, str]) -> Table:
 
 
 def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
-    """Write ``report.html``, ``result.json`` and ``rows.jsonl``; returns the page's path."""
+    """Write ``report.html``, ``result.json``, ``rows.jsonl`` and the plots; returns the page's path."""
     rows: list[dict[str, Any]] = [
         {
             "id": asked.row.id, "query": asked.row.query, "gold": [g.tool_id for g in asked.row.gold],
@@ -225,7 +240,8 @@ def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
         ][:MISSES_SHOWN],
     )
     result = {**run.result, **run.details}
-    parts = [table.html() for table in retrieval_tables(result)]
+    parts = [plot_part("Recall by split", result, folder / "recall.png", recall_plot)]
+    parts += [table.html() for table in retrieval_tables(result)]
     parts += plots(result, folder)
     if run.misses:
         replace_file(folder / "misses.md", run.misses)
@@ -242,7 +258,10 @@ def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
 def calls_report(
     run: CallsRun, folder: Path, extra: Sequence[Table] = (), result: JsonObject | None = None, plot: str | None = None
 ) -> Path:
-    """Write ``report.html``, ``result.json`` and ``rows.jsonl``; returns the page's path."""
+    """Write ``report.html``, ``result.json``, ``rows.jsonl`` and the plot; returns the page's path.
+
+    ``plot`` is that of a comparison, drawn before.
+    """
     rows = [{"query": run.rows[outcome.id].query, **asdict(outcome)} for outcome in run.outcomes]
     wrong = Table(
         f"Wrong calls (at most {MISSES_SHOWN} shown)",
@@ -258,13 +277,25 @@ def calls_report(
             if o.gold and not (o.tool if o.ast is None else o.ast)
         ][:MISSES_SHOWN],
     )
-    parts = [table.html() for table in calls_tables(run.result)]
+    parts = [plot_part("By split and marketplace", run.result, folder / "calls.png", calls_plot)]
+    parts += [table.html() for table in calls_tables(run.result)]
     parts += [table.html() for table in extra]
     if plot:
         parts.append(plot)
     if wrong.rows:
         parts.append(wrong.html())
     return _write_folder(folder, "Calls", run.warnings, parts, result or run.result, rows)
+
+
+def scaling_report(result: JsonObject, folder: Path) -> Path:
+    """Write ``report.html``, ``result.json``, ``rows.jsonl`` (a line a point) and the plot; returns the page's path."""
+
+    def draw(found: JsonObject, path: Path) -> str | None:
+        return scaling_plot(curves(found), path)
+
+    parts = [plot_part("AST by share of the training data", result, folder / "scaling.png", draw)]
+    parts.append(scaling_table(result).html())
+    return _write_folder(folder, "Scaling", [], parts, result, result["points"])
 
 
 def _rank(asked: Asked) -> int | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from toolscout.errors import BadInput
 from toolscout.jsonl import read_records
-from toolscout.records import Call, JsonObject, Tool
+from toolscout.records import Call, JsonObject, Server, Tool
 
 Say = Callable[[str], None]
 T = TypeVar("T")
@@ -54,14 +54,33 @@ def read_tools(paths: Sequence[Path]) -> dict[str, Tool]:
     return tools
 
 
+def read_servers(paths: Sequence[Path]) -> dict[str, Server]:
+    """Servers by id; of two with one id the first counts, as in an import."""
+    servers: dict[str, Server] = {}
+    for path in paths:
+        for server in read_records(path, Server):
+            servers.setdefault(server.server_id, server)
+    return servers
+
+
 def split_of(row: Call) -> str:
     """The split a row counts in: its own, else its source."""
     return row.split or row.source or "all"
 
 
-def marketplace_of(row: Call) -> str:
-    """What the first gold tool's id begins with: ids are MARKETPLACE/SERVER/TOOL."""
-    return row.gold[0].tool_id.partition("/")[0] if row.gold else ""
+def marketplace_of(row: Call, server_of: Mapping[str, Server | None] | None = None) -> str:
+    """Where the first gold tool's server was found: the first source of its record, else what an id of three parts
+    (MARKETPLACE/SERVER/TOOL) begins with. An id of two parts names no marketplace: ``unknown``.
+
+    :param server_of: servers by tool id, as far as they are known.
+    """
+    if not row.gold:
+        return "unknown"
+    tool_id = row.gold[0].tool_id
+    server = (server_of or {}).get(tool_id)
+    if server is not None and server.sources:
+        return server.sources[0].marketplace
+    return tool_id.partition("/")[0] if tool_id.count("/") > 1 else "unknown"
 
 
 def lang_of(row: Call) -> str:

@@ -348,6 +348,7 @@ def test_two_arms_do_the_tasks_and_a_later_run_goes_on(files: Path, settings: Se
             measure_agent(options(files, endpoint.url, mind=Mind(endpoint.url, "other")), settings=settings, work=work)
 
     page = agent_report(again, tmp_path / "report").read_text()
+    assert "<h2>Arms</h2>" in page
     assert "find_tools + invoke" in page
     assert len((tmp_path / "report" / "rows.jsonl").read_text().splitlines()) == 4
 

@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 from toolscout.errors import BadInput, ModelError
 from toolscout.eval.calls.measure import Outcome, Pool, measure_calls, schema_valid, score
 from toolscout.eval.cli import app
-from toolscout.eval.report import calls_report
-from toolscout.eval.rows import read_calls, read_tools
-from toolscout.records import Call, GoldCall, Tool
+from toolscout.eval.report import calls_report, calls_tables
+from toolscout.eval.retrieval.refusal import wilson
+from toolscout.eval.rows import marketplace_of, read_calls, read_tools
+from toolscout.records import Call, GoldCall, Server, Source, Tool
 from toolscout.server.backends import ContextOverflow
 from toolscout.server.calling.suggestion import Candidate, SuggestedCall, Suggestion
 from toolscout.server.models import InstalledModel
@@ -32,7 +33,10 @@ KEYS = {
     "candidates",
     "overall",
     "by_split",
+    "by_lang",
     "by_marketplace",
+    "by_marketplace_split",
+    "intervals",
     "abstention",
     "seconds",
     "first_token_seconds",
@@ -69,8 +73,15 @@ def test_right_answers_score_one_everywhere() -> None:
     assert set(result) == KEYS and set(result["overall"]) == RATES
     assert (result["n"], result["model"], result["candidates"]) == (7, "scripted", 4)
     assert (result["overall"]["tool"], result["overall"]["param"], result["overall"]["ast"]) == (1.0, 1.0, 1.0)
-    heads = Counter(r.gold[0].tool_id.partition("/")[0] for r in read_calls(CALLS) if r.gold)
-    assert {name: part["n"] for name, part in result["by_marketplace"].items()} == heads
+    # ids of two parts name no marketplace
+    assert {name: part["n"] for name, part in result["by_marketplace"].items()} == {"unknown": 7}
+    assert result["by_marketplace_split"] == {"unknown": result["by_split"]}
+    assert {name: part["n"] for name, part in result["by_lang"].items()} == {"de": 1, "en": 6}
+    assert {k: result["intervals"]["overall"][k] for k in ("tool", "ast")} == {
+        "tool": wilson(7, 7),
+        "ast": wilson(6, 6),
+    }
+    assert result["intervals"]["by_split"]["own"]["tool"] == wilson(1, 1)
     assert {name: part["n"] for name, part in result["by_split"].items()} == {
         "own": 1, "seen": 3, "several": 1, "unseen_tool": 2,
     }  # fmt: skip
@@ -134,6 +145,45 @@ def test_own_candidates_are_used_with_the_gold_added() -> None:
     pool = Pool(read_tools(TOOLS))
     row = Call(id="x", query="q", gold=[GoldCall(tool_id="atlas/route")], candidates=["scribe/new_note", "no/such"])
     assert {t.tool_id for t in pool.candidates(row, 10, seed=0)} == {"atlas/route", "scribe/new_note"}
+
+
+def test_own_candidates_are_brought_to_a_size_that_is_compared() -> None:
+    pool = Pool(read_tools(TOOLS))
+    own = ["scribe/new_note", "scribe/word_count", "kettle/descale", "no/such"]
+    row = Call(id="x", query="q", gold=[GoldCall(tool_id="atlas/route")], candidates=own)
+    sets = {n: {t.tool_id for t in pool.candidates(row, n, seed=0, sized=True)} for n in (1, 2, 3, 4, 6, 99)}
+    assert [len(ids) for ids in sets.values()] == [1, 2, 3, 4, 6, 12] and sets[1] == {"atlas/route"}
+    assert sets[4] == {"atlas/route", *own[:3]} and sets[2] < sets[3] < sets[4] < sets[6] < sets[99]
+    empty = row.model_copy(update={"gold": []})
+    assert {t.tool_id for t in pool.candidates(empty, 6, seed=0, sized=True)} == set(own[:3]), "the pool may serve it"
+    assert len(pool.candidates(empty, 2, seed=0, sized=True)) == 2
+
+
+def test_a_marketplace_is_a_source_or_the_head_of_an_id_of_three_parts() -> None:
+    def row(tool_id: str) -> Call:
+        return Call(id="x", query="q", gold=[GoldCall(tool_id=tool_id)])
+
+    server = Server(server_id="io.github.me/notes", sources=[Source(marketplace="registry", id="1")])
+    assert marketplace_of(row("smithery/notes/add")) == "smithery"
+    assert marketplace_of(row("smithery/me/notes/add")) == "smithery"
+    assert marketplace_of(row("notes/add")) == "unknown" and marketplace_of(Call(id="x", query="q")) == "unknown"
+    assert marketplace_of(row("io.github.me/notes/add"), {"io.github.me/notes/add": server}) == "registry"
+    bare = server.model_copy(update={"sources": []})
+    assert marketplace_of(row("glama/notes/add"), {"glama/notes/add": bare}) == "glama"
+
+
+def test_marketplaces_come_from_the_servers_and_are_crossed_with_splits(tmp_path: Path) -> None:
+    servers = tmp_path / "servers.jsonl"
+    found = {"kettle": "glama", "atlas": "smithery", "ledger": "glama"}
+    rows = [Server(server_id=i, sources=[Source(marketplace=m, id=i)]) for i, m in found.items()]
+    servers.write_text("".join(row.to_json() + "\n" for row in rows), "utf-8")
+    run = measure_calls(TOOLS, CALLS, servers=[servers], candidates=4, caller=Scripted(right_answers()))
+    heads = {r.id: r.gold[0].tool_id.partition("/")[0] for r in read_calls(CALLS) if r.gold}
+    wanted = Counter((found.get(heads[r.id], "unknown"), r.split or r.source) for r in read_calls(CALLS) if r.gold)
+    crossed = run.result["by_marketplace_split"]
+    assert {(m, s): part["n"] for m, splits in crossed.items() for s, part in splits.items()} == wanted
+    shown = {table.title: table for table in calls_tables(run.result)}
+    assert len(shown["By marketplace and split"].rows) == len(wanted) and "By language" in shown
 
 
 class Breaks(Scripted):
@@ -276,6 +326,7 @@ def test_report_shows_what_went_wrong(tmp_path: Path) -> None:
     script["Heat the kettle water to 80 degrees"] = [("kettle/boil_water", {"celsius": 9012, "<b>": 1})]
     run = measure_calls(TOOLS, CALLS, candidates=4, caller=Scripted(script))
     page = calls_report(run, tmp_path).read_text("utf-8")
+    assert "<h2>By split and marketplace</h2>" in page
     assert "9012" in page and "<b>" not in page
     assert len((tmp_path / "rows.jsonl").read_text("utf-8").splitlines()) == 9
     assert json.loads((tmp_path / "result.json").read_text("utf-8")) == run.result

@@ -187,10 +187,63 @@ def test_scaling_by_the_command_line(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps(result(ast=ast)), "utf-8")
     out = tmp_path / "out.json"
     runs = [f"1={tmp_path / 'whole.json'}", f"0.1={tmp_path / 'tenth.json'}"]
-    ran = CliRunner().invoke(app, ["scaling", "--runs", *runs, "--json", str(out)])
+    ran = CliRunner().invoke(
+        app, ["scaling", "--runs", *runs, "--json", str(out), "--report", str(tmp_path / "report")]
+    )
     assert ran.exit_code == 0, (ran.output, ran.exception)
     points = json.loads(out.read_text("utf-8"))["points"]
     assert [(p["share"], p["overall"]["ast"]) for p in points] == [(0.1, 0.2), (1.0, 0.6)]
+    assert set(points[0]) == {"share", "n", "model", "candidates", "overall", "by_split", "intervals"}
+    page = (tmp_path / "report" / "report.html").read_text("utf-8")
+    assert "By share of the training data" in page and "AST by share" in page
+    assert len((tmp_path / "report" / "rows.jsonl").read_text("utf-8").splitlines()) == 2
+
+
+def test_scaling_keeps_the_intervals_that_a_result_has(tmp_path: Path) -> None:
+    around = {"overall": {"ast": [0.4, 0.6]}, "by_split": {"seen": {"ast": [0.3, 0.7]}}, "by_lang": {}}
+    (tmp_path / "old.json").write_text(json.dumps(result()), "utf-8")
+    (tmp_path / "new.json").write_text(json.dumps({**result(), "intervals": around}), "utf-8")
+    found = scaling.curves(scaling.scaling([f"0.1={tmp_path / 'old.json'}", f"1={tmp_path / 'new.json'}"]))
+    assert [rates["intervals"] for _, rates in found["all"]] == [{}, {"ast": [0.4, 0.6]}]
+    assert [rates["intervals"] for _, rates in found["seen"]] == [None, {"ast": [0.3, 0.7]}]
+    assert all(rates["n"] == 7 for points in found.values() for _, rates in points)
+
+
+def test_rows_with_candidates_of_their_own_are_told_of_and_sized(tmp_path: Path) -> None:
+    asked: dict[int, int] = {}
+
+    class Counts(Answers):
+        async def suggest(self, task: str, candidates: Any, *, steps: int = 1) -> Any:
+            asked[size] = max(asked.get(size, 0), len(candidates))
+            return await super().suggest(task, candidates, steps=steps)
+
+    answerable = next(row for row in read_calls(CALLS) if row.gold)
+    own = [row for row in read_calls(CALLS) if row.candidates]
+    own.append(answerable.model_copy(update={"candidates": ["scribe/new_note"]}))
+    calls_file = tmp_path / "own.jsonl"
+    calls_file.write_text("".join(row.to_json() + "\n" for row in own), "utf-8")
+    assert [bool(row.gold) for row in own] == [False, True]
+    for size in (1, 4):
+        run = measure_calls(TOOLS, [calls_file], candidates=size, caller=Counts(), sized=True)
+        assert run.warnings == [
+            f"2 rows bring candidates of their own, which were drawn down or filled up to {size}; "
+            "the 1 of them without gold were not filled up, as the pool may serve them."
+        ]
+    assert asked == {1: 1, 4: 4}
+
+
+def test_only_a_comparison_of_candidates_changes_the_candidates_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    sized: list[bool] = []
+
+    def measured(*_: Any, **options: Any) -> Any:
+        sized.append(options["sized"])
+        raise ModelError("enough")
+
+    monkeypatch.setattr("toolscout.eval.calls.compare.measure_calls", measured)
+    for aspect in ("candidates", "decoding"):
+        with pytest.raises(ModelError, match="enough"):
+            compare_calls(TOOLS, CALLS, aspect, variants_of(aspect, candidates=3))
+    assert sized == [True, False]
 
 
 @pytest.mark.parametrize("run", ["whole.json", "much=whole.json", "-1=whole.json", "1=absent.json", "1=broken.json"])

@@ -239,6 +239,7 @@ def test_gold_calls_judged_by_checks_and_by_a_model(serve: Any, harbour: Path, t
     assert agreed["kappa"] == pytest.approx((14 / 26 - chance) / (1 - chance), abs=1e-4)
 
     page = (tmp_path / "report" / "report.html").read_text()
+    assert "<h2>Pass@K and calls</h2>" in page
     assert "&lt;b&gt;lies&lt;/b&gt;" in page and "<b>lies" not in page and "kappa" in page
     trials = [json.loads(line) for line in (tmp_path / "report" / "rows.jsonl").read_text().splitlines()]
     assert len(trials) == 36 and trials[0]["steps"][0]["answer"]

@@ -344,7 +344,7 @@ def test_everything_in_one_run(tmp_path: Path) -> None:
     assert result["ablation"]["exemplars"] == 1
     assert [v["name"] for v in result["ablation"]["variants"][-2:]] == ["added", "alone"]
     page = (tmp_path / "report" / "report.html").read_text("utf-8")
-    assert page.count("<svg") == 2 and "Calibration of probability" in page and "What each part is worth" in page
+    assert page.count("<svg") == 3 and "Calibration of probability" in page and "What each part is worth" in page
     assert (tmp_path / "report" / "refusal.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "report" / "ablation.png").stat().st_size > 5000
     assert (tmp_path / "misses.md").read_text("utf-8") == (tmp_path / "report" / "misses.md").read_text("utf-8")

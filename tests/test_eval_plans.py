@@ -323,6 +323,7 @@ def test_the_report_shows_what_went_wrong_and_its_rows_can_be_scored_again(calls
     script[ROWS[1]["query"]] = [{**HEAT, "arguments": {"celsius": 9012, "<b>": 1}}]
     run = measure_plans(TOOLS, calls, caller=Planner(script))
     page = plan_report(run, tmp_path / "report").read_text("utf-8")
+    assert "<h2>Plans by length</h2>" in page
     assert (
         "9012" in page
         and "other tools: lacks ledger/account_balance; lacks ledger/create_invoice" in page

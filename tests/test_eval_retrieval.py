@@ -13,13 +13,16 @@ from typer.testing import CliRunner
 from toolscout.errors import BadInput, NotFound
 from toolscout.eval.cli import _settings, app
 from toolscout.eval.metrics import RANKING_KEYS
-from toolscout.eval.peers import PeerPlan
+from toolscout.eval.peers import PEERS, PeerPlan
 from toolscout.eval.report import retrieval_report
+from toolscout.eval.retrieval import measure
 from toolscout.eval.retrieval.measure import Asked, RetrievalFiles, measure_retrieval, score
+from toolscout.eval.retrieval.pieces import header_of
 from toolscout.eval.rows import read_calls
 from toolscout.eval.tokens import make_counter
 from toolscout.records import Call, GoldCall
 from toolscout.server.models import InstalledModel
+from toolscout.settings import Settings
 
 DATA = Path(__file__).parent / "data" / "eval"
 FILES = RetrievalFiles([DATA / "tools.jsonl"], [DATA / "calls.jsonl"], [DATA / "servers.jsonl"])
@@ -82,6 +85,7 @@ def test_costs_are_measured(result: dict[str, Any]) -> None:
 def test_report_tells_every_row(result: dict[str, Any]) -> None:
     folder = result["folder"] / "report"
     page = (folder / "report.html").read_text("utf-8")
+    assert "<h2>Recall by split</h2>" in page and (folder / "recall.png").exists()
     assert "Retrieval over 12 tools" in page and "Refusal and calibration" in page and "fastmcp" in page
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text("utf-8").splitlines()]
     # n2 says only that nothing among its two candidates fits
@@ -178,6 +182,70 @@ def test_limit_draws_the_same_rows_whatever_their_order(tmp_path: Path) -> None:
     assert {r.id for r in forward} == {r.id for r in backward}
     assert len(forward) == 10
     assert {r.id for r in read_calls([tmp_path / "a.jsonl"], limit=10, seed=4)} != {r.id for r in forward}
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, cache = tmp_path / "deep" / "work.jsonl", tmp_path / "cache"
+    asked_rows: list[str] = []
+    really, peer = measure._ask, PEERS["bm25s"]
+
+    def fails(index: Any, row: Call, *rest: Any) -> Asked:
+        asked_rows.append(row.id)
+        if len(asked_rows) == 4:
+            raise RuntimeError("out of memory")
+        return really(index, row, *rest)
+
+    monkeypatch.setattr(measure, "_ask", fails)
+    with pytest.raises(RuntimeError):
+        measure_retrieval(FILES, work=work, cache=cache)
+    with work.open("a", encoding="utf-8") as stream:
+        stream.write('{"key": "plain c5')  # the machine lost power in the middle of a line
+    # the second run comes further: all rows, and the first peer
+    peers_asked: list[str] = []
+
+    def counted(name: str, fails: bool) -> Any:
+        def ask(task: Any) -> Any:
+            peers_asked.append(name)
+            if fails:
+                raise RuntimeError("killed")
+            return peer(task)
+
+        return ask
+
+    monkeypatch.setitem(PEERS, "bm25s", counted("bm25s", False))
+    monkeypatch.setitem(PEERS, "bm25s-words", counted("bm25s-words", True))
+    plan = PeerPlan(["bm25s", "bm25s-words"])
+    with pytest.raises(RuntimeError):
+        measure_retrieval(FILES, work=work, cache=cache, peers=plan)
+    monkeypatch.setitem(PEERS, "bm25s-words", counted("bm25s-words", False))
+    said: list[str] = []
+    run = measure_retrieval(FILES, work=work, cache=cache, peers=plan, say=said.append)
+    rows = [r.id for r in read_calls(FILES.calls) if r.id != "n2"]
+    assert asked_rows == rows[:4] + rows[3:], "no row was answered twice"
+    assert peers_asked == ["bm25s", "bm25s-words", "bm25s-words"]
+    assert "8 of 8 requests were answered before" in said and "bm25s was asked before" in said
+    assert run.notes["latency_ms"] == "8 of 8 requests were answered in an earlier run"
+    whole = measure_retrieval(FILES, cache=cache, peers=plan)
+    for key in ("strict", "equivalent", "by_split", "abstention", "answer_tokens"):
+        assert run.result[key] == whole.result[key]
+    assert run.result["peers"]["bm25s"]["strict"] == whole.result["peers"]["bm25s"]["strict"]
+    assert [a.ranked for a in run.asked] == [a.ranked for a in whole.asked] and run.result["rss_mb"] > 20
+    with pytest.raises(BadInput, match="another run"):
+        measure_retrieval(RetrievalFiles(FILES.tools, FILES.calls), work=work)
+
+
+def test_a_finished_run_leaves_nothing_for_the_next(result: dict[str, Any]) -> None:
+    assert not (result["folder"] / "out.json.rows.jsonl").exists()
+
+
+def test_a_work_file_is_of_one_search(tmp_path: Path) -> None:
+    (tmp_path / "tools.jsonl").write_text("a")
+    settings = Settings(home=tmp_path, encoder=str(tmp_path))
+    first = header_of([tmp_path / "tools.jsonl"], [], settings, None)
+    assert first == header_of([tmp_path / "tools.jsonl"], [], settings, None)
+    (tmp_path / "model.onnx").write_text("other weights")
+    assert header_of([tmp_path / "tools.jsonl"], [], settings, None) != first
+    assert len(first["search"]) == 64 and first["files"][0]
 
 
 def test_unknown_peer_and_setting(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def test_from_files_to_a_page_and_a_health_file(tmp_path: Path) -> None:
     assert found.servers["sunny"].health == round((10 + 5 * average) / 15, 4)
     assert found.servers["cloudy"] == Health(health=round((5 + 5 * average) / 12, 4), calls=7)
     page = (tmp_path / "report" / "report.html").read_text()
+    assert "<h2>The largest groups</h2>" in page
     assert "get_forecast" in page and "<i>Sunny" not in page
     # groups of one's own
     (tmp_path / "g.json").write_text('{"odd <b>pair": ["ledger", "chess"]}')

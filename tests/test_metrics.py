@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,3 +116,46 @@ def test_share_and_mean_scores() -> None:
     rows = [ranking_scores([1], 1), ranking_scores([0, 1], 1)]
     assert mean_scores(rows)["recall@1"] == 0.5
     assert mean_scores(rows)["mrr"] == 0.75
+
+
+@given(
+    st.permutations(list("abcdefghijklmnopqrst")),
+    st.sets(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), min_size=1, max_size=15),
+    st.sets(st.sampled_from("abcdefghijklmnopqrst"), max_size=4),
+)
+def test_several_gold_tools_score_as_trec_eval_has_it(ranked: list[str], gold: set[str], relevant: set[str]) -> None:
+    import pytrec_eval
+
+    def theirs(wanted: set[str]) -> list[float]:
+        evaluator = pytrec_eval.RelevanceEvaluator(
+            {"q": dict.fromkeys(wanted, 1)}, {"recall.1,5,10", "recip_rank", "ndcg_cut.10"}
+        )
+        found = evaluator.evaluate({"q": {tool: -float(rank) for rank, tool in enumerate(ranked)}})["q"]
+        return [found[name] for name in ("recall_1", "recall_5", "recall_10", "recip_rank", "ndcg_cut_10")]
+
+    row = Judged(ranked, frozenset(gold), frozenset(gold | relevant))
+    assert list(ranking_scores(row.strict_gains(), len(gold)).values()) == pytest.approx(theirs(gold))
+    # equivalent: as if the first relevant tools, as many as are gold, were the gold ones; the rest is never ranked
+    hits = [tool for tool in ranked if tool in gold | relevant][: len(gold)]
+    stand_ins = {*hits, *(f"lacking {n}" for n in range(len(gold) - len(hits)))}
+    assert list(ranking_scores(row.equivalent_gains(), len(gold)).values()) == pytest.approx(theirs(stand_ins))
+
+
+def test_the_comparison_with_other_libraries_notices_a_difference(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    import metrics_agreement
+
+    # what else is installed differs from machine to machine
+    monkeypatch.setattr(metrics_agreement, "LIBRARIES", {"pytrec_eval": metrics_agreement.by_trec})
+    assert metrics_agreement.main(["--rows", "60"]) == 0
+    said = capsys.readouterr().out
+    assert "several gold, equivalent" in said and "0 differ" in said
+
+    def wrong(gains: list[int], wanted: int) -> dict[str, float]:
+        return {**ranking_scores(gains, wanted), "ndcg@10": ndcg_at(gains, wanted, 5)}
+
+    monkeypatch.setattr(metrics_agreement, "ranking_scores", wrong)
+    assert metrics_agreement.main(["--rows", "60"]) == 1
+    monkeypatch.delitem(sys.modules, "metrics_agreement")

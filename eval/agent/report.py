@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from toolscout.eval.agent.plots import agent_plot
 from toolscout.eval.agent.run import AgentRun
+from toolscout.eval.charts import plot_part
 from toolscout.eval.report import Table, _write_folder, share_text
 from toolscout.records import JsonObject
 
@@ -49,7 +52,7 @@ def agent_tables(result: JsonObject) -> list[Table]:
 
 
 def agent_report(run: AgentRun, folder: Path) -> Path:
-    """Write ``report.html``, ``result.json`` and ``rows.jsonl`` (every trial); returns the page's path."""
+    """Write ``report.html``, ``result.json``, ``rows.jsonl`` (every trial) and the plot; returns the page's path."""
     failed = [trial for trial in run.trials if not trial.passed]
     lines = [
         [
@@ -62,7 +65,10 @@ def agent_report(run: AgentRun, folder: Path) -> Path:
         ]
         for t in failed[:FAILED_SHOWN]
     ]
-    parts = [table.html() for table in agent_tables(run.result)]
+    parts = [
+        plot_part("Arms", run.result, folder / "agent.png", partial(agent_plot, names=_NAMES)),
+        *(table.html() for table in agent_tables(run.result)),
+    ]
     if lines:
         head = ["task", "arm", "failure", "what does not hold", "last calls", "end of the answer"]
         shown = Table(f"Failed trials ({len(lines)} of {len(failed)})", head, lines)

@@ -67,19 +67,24 @@ def score(trials: Sequence[Trial], prices: Prices, model: str, arms: Sequence[st
         "prices": prices.as_json(),
         "arms": {arm: _arm(rows, prices, seed) for arm, rows in by_arm.items()},
         "by_split": {
-            arm: {name: _few(part, prices) for name, part in grouped(rows, lambda t: t.split or "all").items()}
+            arm: {name: _few(part, prices, seed) for name, part in grouped(rows, lambda t: t.split or "all").items()}
             for arm, rows in by_arm.items()
         },
         "against": {arm: _against(by_arm[arms[0]], by_arm[arm]) for arm in arms[1:]},
     }
 
 
-def _few(rows: Sequence[Trial], prices: Prices) -> JsonObject:
+def _few(rows: Sequence[Trial], prices: Prices, seed: int) -> JsonObject:
     return {
         "n": len(rows),
         "success": _mean([t.passed for t in rows]),
+        "interval": _interval(rows, seed),
         "steps": _mean([t.steps for t in rows]),
         "weighted_steps": _mean([prices.of(t) for t in rows]),
+        "tokens": {
+            "prompt": _mean([t.prompt_tokens for t in rows]),
+            "completion": _mean([t.completion_tokens for t in rows]),
+        },
     }
 
 
@@ -87,17 +92,12 @@ def _arm(rows: Sequence[Trial], prices: Prices, seed: int) -> JsonObject:
     passed = [t for t in rows if t.passed]
     kinds = [t.bootstrap for t in rows if t.bootstrap]
     return {
-        **_few(rows, prices),
-        "interval": _interval(rows, seed),
+        **_few(rows, prices, seed),
         "every_trial": _mean([all(t.passed for t in part) for part in grouped(rows, lambda t: t.id).values()]),
         "steps_of_successes": _mean([t.steps for t in passed]),
         "weighted_steps_of_successes": _mean([prices.of(t) for t in passed]),
         "turns": _mean([t.turns for t in rows]),
         "failed_calls": _mean([sum(not made["ok"] for made in t.calls) for t in rows]),
-        "tokens": {
-            "prompt": _mean([t.prompt_tokens for t in rows]),
-            "completion": _mean([t.completion_tokens for t in rows]),
-        },
         "seconds": {"p50": _quantile(rows, 50), "p95": _quantile(rows, 95)},
         "failures": {name: sum(t.failure == name for t in rows) for name in FAILURES},
         "bootstrap": {kind: kinds.count(kind) for kind in sorted(set(kinds))},

@@ -30,6 +30,7 @@ class CallsOptions:
     tools: list[Path]
     calls: list[Path]
     settings: Settings
+    servers: list[Path] = field(default_factory=list)
     candidates: int = 10
     limit: int | None = None
     seed: int = 0
@@ -63,17 +64,17 @@ def measure(options: CallsOptions, say: Callable[[str], None]) -> list[Table]:
             options.compare, candidates=options.candidates, sizes=sizes, decoding=decoding, exemplars=exemplars
         )
         comparison, runs = compare_calls(
-            options.tools, options.calls, options.compare, variants, settings=options.settings, limit=options.limit,
-            seed=options.seed, work=options.work, say=say,
+            options.tools, options.calls, options.compare, variants, servers=options.servers, settings=options.settings,
+            limit=options.limit, seed=options.seed, work=options.work, say=say,
         )  # fmt: skip
         run = runs[_main(options, list(runs))]
         result, extra = {**run.result, "comparison": comparison}, [compare_table(comparison)]
         plot = _plot(comparison, options, say)
     else:
         run = measure_calls(
-            options.tools, options.calls, settings=options.settings, candidates=options.candidates,
-            limit=options.limit, seed=options.seed, work=options.work, decoding=decoding, exemplars=exemplars,
-            without_gold=options.without_gold, say=say,
+            options.tools, options.calls, servers=options.servers, settings=options.settings,
+            candidates=options.candidates, limit=options.limit, seed=options.seed, work=options.work,
+            decoding=decoding, exemplars=exemplars, without_gold=options.without_gold, say=say,
         )  # fmt: skip
         result = dict(run.result)
     if options.random_tools:

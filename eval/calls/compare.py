@@ -61,6 +61,7 @@ def compare_calls(
     aspect: str,
     variants: Sequence[Variant],
     *,
+    servers: Sequence[Path] = (),
     settings: Settings | None = None,
     limit: int | None = None,
     seed: int = 0,
@@ -86,8 +87,10 @@ def compare_calls(
             runs[variant.name] = measure_calls(
                 tools,
                 calls,
+                servers=servers,
                 settings=settings,
                 candidates=variant.candidates,
+                sized=aspect == "candidates",
                 limit=limit,
                 seed=seed,
                 work=work.with_name(f"{work.name}.{aspect}-{variant.name}.jsonl") if work is not None else None,

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,15 +17,17 @@ from typing import TYPE_CHECKING, Protocol
 from toolscout.ast_match import MadeCall, match_calls
 from toolscout.errors import BadInput, ModelError
 from toolscout.eval.calls.identity import identity
+from toolscout.eval.calls.rates import grouped_rates, rates
 from toolscout.eval.metrics import mean, share, spread
 from toolscout.eval.rows import (
     Say,
     definition,
     draw,
-    grouped,
+    lang_of,
     marketplace_of,
     missing_gold,
     read_calls,
+    read_servers,
     read_tools,
     silent,
     split_of,
@@ -99,18 +100,28 @@ class Pool:
         self.tools = tools
         self._definition = {tool_id: sha256_hex(canonical_json(definition(t))) for tool_id, t in tools.items()}
 
-    def candidates(self, row: Call, count: int, seed: int) -> list[Tool]:
+    def candidates(self, row: Call, count: int, seed: int, *, sized: bool = False) -> list[Tool]:
         """The row's candidates, shuffled: its own, gold added; else its gold and ``count - 1`` distractors in all.
 
         They depend on the row's id, the seed and the pool, on nothing else: every model gets the same. No distractor
         is in the row's ``relevant`` or has a gold tool's definition, so that none can do the job of the gold.
+
+        With ``sized`` a row's own candidates are brought to ``count``, too: the gold, then its own as drawn by hash,
+        then distractors. A smaller number's are among a larger one's. A row without gold is not filled up: it says that
+        none of its own fits, and something else in the pool may.
         """
         gold = list(dict.fromkeys(g.tool_id for g in row.gold if g.tool_id in self.tools))
-        if row.candidates is not None:
+        room = max(0, count - max(1, len(gold))) if gold else count
+        if row.candidates is None:
+            chosen = [*gold, *self._distractors(row, room, seed)]
+        else:
             own = [tool_id for tool_id in dict.fromkeys(row.candidates) if tool_id in self.tools]
             chosen = list(dict.fromkeys([*own, *gold]))
-        else:
-            chosen = [*gold, *self._distractors(row, max(0, count - max(1, len(gold))) if gold else count, seed)]
+            if sized:
+                others = [tool_id for tool_id in own if tool_id not in gold]
+                others.sort(key=lambda tool_id: draw(seed, f"draw\n{row.id}\n{tool_id}"))
+                more = self._distractors(row, room, seed) if gold else []
+                chosen = [*gold, *list(dict.fromkeys([*others, *more]))[:room]]
         chosen.sort(key=lambda tool_id: draw(seed, f"order\n{row.id}\n{tool_id}"))
         return [self.tools[tool_id] for tool_id in chosen]
 
@@ -140,8 +151,10 @@ def measure_calls(
     tools: Sequence[Path],
     calls: Sequence[Path],
     *,
+    servers: Sequence[Path] = (),
     settings: Settings | None = None,
     candidates: int = 10,
+    sized: bool = False,
     limit: int | None = None,
     seed: int = 0,
     work: Path | None = None,
@@ -157,8 +170,9 @@ def measure_calls(
     ``work`` is a file that gets each outcome as soon as it is there; a later run with the same settings goes on from
     it. ``caller`` replaces the product's caller; ``decoding`` is less than the whole of it; ``exemplars`` go into the
     prompts. ``without_gold`` (``random`` or ``siblings``) takes the gold tools away (`Pool.without_gold`): to refuse is
-    then right. ``clock`` measures the seconds. Raises BadInput for files that do not fit together or a ``work`` file of
-    another run, ModelError when the model fails.
+    then right. ``sized``: rows with candidates of their own get ``candidates`` tools, too (`Pool.candidates`).
+    ``servers`` say which marketplace a tool is from. ``clock`` measures the seconds. Raises BadInput for files that do
+    not fit together or a ``work`` file of another run, ModelError when the model fails.
     """
     from toolscout.server.calling.caller import Caller
 
@@ -166,6 +180,9 @@ def measure_calls(
     pool = Pool(read_tools(tools))
     rows, warnings = answerable_rows(read_calls(calls, limit, seed), pool)
     warnings += check_gold_calls(rows, pool)
+    own = [row for row in rows if row.candidates is not None]
+    if sized and own:
+        warnings.append(said_of_own(own, candidates))
     for warning in warnings:
         say(warning)
     if without_gold:
@@ -177,14 +194,27 @@ def measure_calls(
         "candidates": candidates, "seed": seed, "tools": sha256_hex("\n".join(sorted(pool.tools))),
     }  # fmt: skip
     header |= {"without_gold": without_gold} if without_gold else {}
+    header |= {"sized": True} if sized and own else {}
     header |= {"decoding": decoding} if decoding != "repair" else {}
     header |= {"exemplars": exemplars.fingerprint} if exemplars is not None else {}
-    asking = Asking(pool, candidates, seed, exemplars, clock)
+    asking = Asking(pool, candidates, seed, exemplars, clock, sized)
     with alone(work):
         outcomes = asyncio.run(_run(rows, asking, settings, decoding, work, header, caller, say))
     model = settings.model or next((o.model for o in outcomes if o.model), "")
-    markets = {row.id: marketplace_of(row) for row in rows}
-    return CallsRun(score(outcomes, model, candidates, markets), outcomes, {r.id: r for r in rows}, warnings)
+    known = read_servers(servers)
+    server_of = {tool_id: known.get(tool.server_id) for tool_id, tool in pool.tools.items()}
+    markets = {row.id: marketplace_of(row, server_of) for row in rows}
+    result = score(outcomes, model, candidates, markets, {row.id: lang_of(row) for row in rows})
+    return CallsRun(result, outcomes, {r.id: r for r in rows}, warnings)
+
+
+def said_of_own(own: Sequence[Call], candidates: int) -> str:
+    """What to say of rows with candidates of their own where a number of candidates is compared."""
+    bare = sum(not row.gold for row in own)
+    said = f"{len(own)} rows bring candidates of their own, which were drawn down or filled up to {candidates}"
+    return said + (
+        f"; the {bare} of them without gold were not filled up, as the pool may serve them." if bare else "."
+    )
 
 
 def answerable_rows(rows: Sequence[Call], pool: Pool) -> tuple[list[Call], list[str]]:
@@ -231,6 +261,11 @@ class Asking:
     seed: int = 0
     exemplars: Exemplars | None = None
     clock: Callable[[], float] = time.perf_counter
+    sized: bool = False
+
+    def offered(self, row: Call) -> list[Tool]:
+        """The row's candidates."""
+        return self.pool.candidates(row, self.count, self.seed, sized=self.sized)
 
 
 async def _run(
@@ -262,7 +297,7 @@ async def _run(
         for number, row in enumerate(rows, start=1):
             if row.id in done:
                 continue
-            outcome = await ask(caller, row, asking.pool.candidates(row, asking.count, asking.seed), asking)
+            outcome = await ask(caller, row, asking.offered(row), asking)
             done[row.id] = outcome
             asked += 1
             if sink is not None:
@@ -357,9 +392,16 @@ def schema_valid(arguments: JsonObject, schema: JsonObject | None) -> bool:
 
 
 def score(
-    outcomes: Sequence[Outcome], model: str, candidates: int, markets: Mapping[str, str] | None = None
+    outcomes: Sequence[Outcome],
+    model: str,
+    candidates: int,
+    markets: Mapping[str, str] | None = None,
+    langs: Mapping[str, str] | None = None,
 ) -> JsonObject:
-    """The contract's object. ``n`` and the splits count the rows with gold; those without serve abstention alone."""
+    """The contract's object. ``n`` and the groups count the rows with gold; those without serve abstention alone.
+
+    :param markets: marketplaces of rows, by row id; ``langs``: their languages.
+    """
     answerable = [o for o in outcomes if o.gold]
     unanswerable = [o for o in outcomes if not o.gold]
     tokens = {
@@ -370,9 +412,7 @@ def score(
         "n": len(answerable),
         "model": model,
         "candidates": candidates,
-        "overall": _rates(answerable),
-        "by_split": _by(answerable, lambda o: o.split),
-        "by_marketplace": _by(answerable, lambda o: (markets or {}).get(o.id, "")),
+        **grouped_rates(answerable, markets or {}, langs or {}),
         "abstention": {
             "right_refusal_rate": _rounded(share(o.abstained for o in unanswerable)),
             "false_refusal_rate": _rounded(share(o.abstained for o in answerable)),
@@ -383,30 +423,13 @@ def score(
     }
 
 
-def _by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> JsonObject:
-    return {name: {"n": len(rows), **_rates(rows)} for name, rows in grouped(outcomes, key).items()}
-
-
-def _rates(outcomes: Sequence[Outcome]) -> JsonObject:
-    return {
-        "tool": _rate(o.tool for o in outcomes),
-        "param": _rate(o.param for o in outcomes),
-        "ast": _rate(o.ast for o in outcomes),
-        "schema_valid": _rate(o.schema_valid for o in outcomes),
-    }
-
-
-def _rate(flags: Iterable[bool | None]) -> float | None:
-    return _rounded(share(flag for flag in flags if flag is not None))
-
-
 def _rounded(value: float | None, digits: int = 4) -> float | None:
-    return None if value is None or math.isnan(value) else round(value, digits)
+    return None if value is None else round(value, digits)
 
 
 def _so_far(outcomes: Iterable[Outcome]) -> str:
-    rates = _rates([o for o in outcomes if o.gold])
-    return ", ".join(f"{name} {value:.3f}" for name, value in rates.items() if value is not None)
+    found = rates([o for o in outcomes if o.gold])
+    return ", ".join(f"{name} {value:.3f}" for name, value in found.items() if value is not None)
 
 
 def _resume(work: Path, header: JsonObject) -> dict[str, Outcome]:

@@ -1,11 +1,22 @@
-"""Plots of `eval calls --compare` and of `eval scaling`; none without matplotlib (extra ``eval``)."""
+"""Plots of `eval calls`, of its ``--compare`` and of `eval scaling`; none without matplotlib (extra ``eval``)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from toolscout.eval.charts import (
+    COLOURS,
+    Series,
+    figure,
+    height_of,
+    legend,
+    ranges,
+    short,
+    spans,
+    tell_ticks,
+    tell_values,
+)
 from toolscout.eval.plots import save_figure
 from toolscout.records import JsonObject
 
@@ -21,22 +32,54 @@ def compare_plot(comparison: JsonObject, path: Path) -> str | None:
     if comparison["by"] == "candidates":
         points = [(float(size), result) for size, result in variants.items()]
         return _lines({"": points}, path, "candidate tools", "Accuracy by number of candidates")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
+    drawn = figure(6.4, 4.2)
+    if drawn is None:
         return None
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.subplots()
+    axes = drawn.subplots()
     for number, (key, (label, colour)) in enumerate(KEYS.items()):
         places = [place + 0.27 * (number - 1) for place in range(len(variants))]
         heights = [100 * (v["overall"][key] or 0.0) for v in variants.values()]
-        bars = axes.bar(places, heights, 0.25, color=colour, label=label)
-        axes.bar_label(bars, fmt="%.1f", fontsize=7)
+        around = [_around(v, key) for v in variants.values()]
+        axes.bar(
+            places, heights, 0.25, color=colour, label=label, yerr=spans(heights, around),
+            error_kw={"elinewidth": 0.8, "capsize": 2, "ecolor": "#555555"},
+        )  # fmt: skip
+        for place, height in zip(places, heights, strict=True):  # inside, where no interval's end is
+            ink = "white" if height > 12 else "black"
+            axes.text(
+                place,
+                min(height / 2, 40) if height > 12 else height + 1,
+                f"{height:.1f}",
+                ha="center",
+                fontsize=7,
+                color=ink,
+            )
     n = next(iter(variants.values()))["n"]
     axes.set_xticks(range(len(variants)), list(variants))
     axes.set(ylabel=f"% of {n} requests", ylim=(0, 105), title=f"Accuracy by {comparison['by']}")
-    axes.legend(ncols=3, frameon=False, fontsize=8)
-    return save_figure(figure, path)
+    legend(drawn, axes)
+    return save_figure(drawn, path)
+
+
+def calls_plot(result: JsonObject, path: Path) -> str | None:
+    """Draw Tool, Param and AST by split and by marketplace, with 95 % intervals; as :func:`compare_plot`."""
+    intervals = result["intervals"]
+    groups = [("all", {"n": result["n"], **result["overall"]}, intervals["overall"])]
+    for key, word in (("by_split", ""), ("by_marketplace", "from ")):
+        parts = result[key]
+        if len(parts) > 1:
+            groups += [(f"{word}{short(name)}", part, intervals[key][name]) for name, part in parts.items()]
+    drawn = figure(8.5, height_of(len(groups), 3))
+    if drawn is None:
+        return None
+    axes = drawn.subplots()
+    names = [f"{name}\nn={part['n']}" for name, part, _ in groups]
+    ranges(axes, names, [
+        Series(label, [part[key] for _, part, _ in groups], [around[key] for _, _, around in groups], colour)
+        for key, (label, colour) in KEYS.items()
+    ], xlabel="% of requests, 95 % intervals")  # fmt: skip
+    legend(drawn, axes)
+    return save_figure(drawn, path)
 
 
 def scaling_plot(curves: Mapping[str, Sequence[tuple[float, JsonObject]]], path: Path) -> str | None:
@@ -51,26 +94,44 @@ def _lines(
     title: str,
     keys: Sequence[str] = tuple(KEYS),
 ) -> str | None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
+    drawn = figure(8, 4.8)
+    if drawn is None:
         return None
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes: Any = figure.subplots()
+    axes = drawn.subplots()
     places = sorted({x for points in curves.values() for x, _ in points})
-    for name, points in curves.items():
-        for key in keys:
-            label, colour = KEYS[key]
-            drawn = [(x, 100 * value) for x, r in points if (value := r.get("overall", r)[key]) is not None]
-            style = {"label": name, "marker": "o"} if name else {"label": label, "marker": "o", "color": colour}
-            axes.plot([x for x, _ in drawn], [y for _, y in drawn], **style)
-            for x, y in drawn:
-                axes.annotate(f"{y:.1f}", (x, y), xytext=(0, 5), textcoords="offset points", fontsize=7, ha="center")
+    marks: list[tuple[float, float, str, str]] = []
+    lines = [(name, key, points) for name, points in curves.items() for key in keys]
+    for number, (name, key, points) in enumerate(lines):
+        label, colour = KEYS[key]
+        if name:
+            label, colour = short(name), COLOURS[number % len(COLOURS)]
+        rows = {r["n"] for _, r in points}
+        label += f" (n={rows.pop()})" if name and len(rows) == 1 else ""
+        known = [(x, 100 * v, _around(r, key)) for x, r in points if (v := r.get("overall", r)[key]) is not None]
+        if not known:
+            continue
+        shares, around = [y for _, y, _ in known], [at for _, _, at in known]
+        axes.errorbar(
+            [x for x, _, _ in known], shares, yerr=spans(shares, around),
+            fmt="-o", markersize=4, capsize=2, elinewidth=1, color=colour, label=label,
+        )  # fmt: skip
+        marks += [(x, y, f"{y:.1f}", colour) for x, y, _ in known]
     if len(places) > 1 and places[0] > 0:
         axes.set_xscale("log")
-    axes.set_xticks(places, [f"{x:g}" for x in places])
     axes.minorticks_off()
-    axes.set(xlabel=xlabel, ylabel="AST, %" if list(keys) == ["ast"] else "%", ylim=(0, 105), title=title)
+    n = next(r["n"] for points in curves.values() for _, r in points)
+    unit = "AST, %" if list(keys) == ["ast"] else f"% of {n} requests"
+    axes.set(xlabel=xlabel, ylabel=unit, ylim=(-2, 108), title=title)
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower left", fontsize=8)
-    return save_figure(figure, path)
+    legend(drawn, axes)
+    tell_ticks(drawn, axes, {x: f"{x:g}" for x in places})
+    tell_values(drawn, axes, marks)
+    return save_figure(drawn, path)
+
+
+def _around(rates: JsonObject, key: str) -> Sequence[float] | None:
+    """A share's interval, which results of older versions lack."""
+    found: JsonObject = rates.get("intervals") or {}
+    group: JsonObject = found.get("overall", found)
+    around: Sequence[float] | None = group.get(key)
+    return around

@@ -13,7 +13,8 @@ RATES = ("tool", "param", "ast", "schema_valid")
 
 
 def scaling(runs: Sequence[str]) -> JsonObject:
-    """``{points: [{share, model, n, overall, by_split}]}`` from ``SHARE=FILE`` pairs, smallest share first.
+    """``{points: [{share, model, n, candidates, overall, by_split, intervals}]}`` from ``SHARE=FILE`` pairs, smallest
+    share first; of results without intervals these are None.
 
     Raises BadInput for a pair that is none, a file that is no result of `eval calls`, or results that cannot be
     compared because they have other rows or candidates.
@@ -39,13 +40,23 @@ def scaling(runs: Sequence[str]) -> JsonObject:
 
 
 def curves(result: JsonObject) -> dict[str, list[tuple[float, JsonObject]]]:
-    """A curve for all rows, and one for each split where there are several."""
+    """A curve for all rows, and one for each split where there are several; rates with ``n`` and ``intervals``."""
     points = result["points"]
     splits = list(dict.fromkeys(name for p in points for name in p["by_split"]))
-    found = {"all": [(p["share"], p["overall"]) for p in points]}
+    found = {"all": [(p["share"], {"n": p["n"], **p["overall"], "intervals": _around(p, "overall")}) for p in points]}
     if len(splits) > 1:
-        found |= {name: [(p["share"], p["by_split"][name]) for p in points if name in p["by_split"]] for name in splits}
+        for name in splits:
+            found[name] = [
+                (p["share"], {**p["by_split"][name], "intervals": _around(p, "by_split").get(name)})
+                for p in points
+                if name in p["by_split"]
+            ]
     return found
+
+
+def _around(point: JsonObject, key: str) -> JsonObject:
+    """Intervals of all rows or of the splits; none in results of older versions."""
+    return (point.get("intervals") or {}).get(key) or {}
 
 
 def _result(path: Path) -> JsonObject:
@@ -55,6 +66,8 @@ def _result(path: Path) -> JsonObject:
         parts = [kept["overall"], *kept["by_split"].values()]
         if any(key not in part for part in parts for key in RATES):
             raise KeyError("rates")
+        around = found.get("intervals")  # results of older versions have none
+        kept["intervals"] = {key: around[key] for key in ("overall", "by_split")} if around else None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.", "Give what eval calls --json wrote.") from None
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from toolscout.eval.charts import plot_part
 from toolscout.eval.execute.judge import Trial
 from toolscout.eval.execute.measure import ExecuteRun, report_row
+from toolscout.eval.execute.plots import execute_plot
 from toolscout.eval.report import Table, _write_folder, share_text
 from toolscout.prompt import dumps
 from toolscout.records import JsonObject
@@ -53,11 +55,12 @@ def execute_tables(result: JsonObject) -> list[Table]:
 
 
 def execute_report(run: ExecuteRun, folder: Path) -> Path:
-    """Write ``report.html``, ``result.json`` and ``rows.jsonl`` (a line a trial); returns the page's path.
+    """Write ``report.html``, ``result.json``, ``rows.jsonl`` (a line a trial) and the plot; returns the page's path.
 
     The rows can be given to ``--answers`` again.
     """
-    parts = [table.html() for table in execute_tables(run.result)]
+    tables = [table.html() for table in execute_tables(run.result)]
+    parts = [plot_part("Pass@K and calls", run.result, folder / "execution.png", execute_plot), *tables]
     failures = _failures(run)
     if failures.rows:
         style = "<style>.trials td,.trials th{text-align:left}</style>"

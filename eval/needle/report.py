@@ -101,7 +101,7 @@ def heat_plot(result: JsonObject, path: Path) -> str | None:
     return save_figure(figure, path)
 
 
-_LABELS = {"first": "first", "five": "among the first five", "in_prompt": "whole pool in a prompt of {} tokens"}
+_LABELS = {"first": "first", "five": "among the first five", "in_prompt": "in the first {} tokens of all definitions"}
 
 
 def _grid(result: JsonObject, form: str, key: str) -> list[list[float]]:

@@ -17,8 +17,9 @@ from toolscout.eval.peers import fastmcp_search, mcp_zero, words
 from toolscout.eval.peers.base import PeerPlan, PeerTask, RankedPeer
 from toolscout.eval.peers.command import PeerFailed, ask_command
 from toolscout.eval.peers.dense import ask_dense
-from toolscout.eval.rows import Say, silent
-from toolscout.jsonl import read_records
+from toolscout.eval.retrieval.pieces import part_key
+from toolscout.eval.rows import Say, read_servers, silent
+from toolscout.eval.work_file import Work
 from toolscout.records import Call, JsonObject, Server, Tool
 from toolscout.settings import Settings
 
@@ -42,11 +43,13 @@ def measure_peers(
     *,
     settings: Settings | None = None,
     cache: Path | None = None,
+    done: Work | None = None,
     say: Say = silent,
 ) -> JsonObject:
     """``{peer: {about, n, strict, equivalent, latency_ms, answer_tokens, index_seconds, ...}}``, in the plan's order.
 
-    A program that fails has ``{about, failed: SENTENCE}`` instead. Raises BadInput for a peer that is unknown or
+    A program that fails has ``{about, failed: SENTENCE}`` instead. Peers that ``done`` has are not asked again, those
+    that failed are. Raises BadInput for a peer that is unknown or
     whose package is missing.
     """
     check_peers(plan)
@@ -57,9 +60,16 @@ def measure_peers(
     asks |= {name: partial(ask_command, name=name, command=command) for name, command in plan.commands.items()}
     results: JsonObject = {}
     for name, ask in asks.items():
+        known = part_key(f"peer {name}", rows, plan.commands.get(name), str(plan.encoders.get(name)), plan.structured)
+        if done is not None and known in done:
+            say(f"{name} was asked before")
+            results[name] = done[known]["found"]
+            continue
         say(f"asking {name}")
         try:
             results[name] = _scored(ask(task), rows)
+            if done is not None:
+                done.add(known, {"found": results[name]})
         except ImportError as error:
             raise BadInput(f"The peer {name} needs a package: {error}.", "Install toolscout[eval].") from None
         except PeerFailed as error:
@@ -98,8 +108,3 @@ def _judged(row: Call, ranked: Sequence[str]) -> Judged:
 def check_peers(plan: PeerPlan) -> None:
     """Raises BadInput for a peer that does not exist or cannot be started."""
     plan.check(list(PEERS))
-
-
-def read_servers(paths: Sequence[Path]) -> dict[str, Server]:
-    """Servers by id."""
-    return {server.server_id: server for path in paths for server in read_records(path, Server)}

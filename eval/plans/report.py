@@ -7,8 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from toolscout.eval.charts import plot_part
 from toolscout.eval.plans.graph import Plan, lines
 from toolscout.eval.plans.measure import PlansRun
+from toolscout.eval.plans.plots import plan_plot
 from toolscout.eval.report import Table, _write_folder, share_text
 from toolscout.records import JsonObject
 
@@ -56,7 +58,7 @@ def plan_tables(result: JsonObject) -> list[Table]:
 
 
 def plan_report(run: PlansRun, folder: Path) -> Path:
-    """Write ``report.html``, ``result.json`` and ``rows.jsonl``; returns the page's path.
+    """Write ``report.html``, ``result.json``, ``rows.jsonl`` and the plot; returns the page's path.
 
     The rows can be given to ``--answers`` again.
     """
@@ -64,7 +66,8 @@ def plan_report(run: PlansRun, folder: Path) -> Path:
         {"query": row.query, **asdict(given), **asdict(verdict)}
         for row, given, verdict in zip(run.rows, run.given, run.verdicts, strict=True)
     ]
-    parts = [table.html() for table in plan_tables(run.result)]
+    tables = [table.html() for table in plan_tables(run.result)]
+    parts = [plot_part("Plans by length", run.result, folder / "plans.png", plan_plot), *tables]
     failures = _failures(run)
     if failures.rows:
         # Texts to read, unlike the numbers above, begin at the left.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from toolscout.errors import BadInput
 from toolscout.eval.metrics import recall_at
+from toolscout.eval.retrieval.pieces import Answers, part_key
 from toolscout.eval.rows import Say, read_tools, silent
+from toolscout.eval.work_file import Work
 from toolscout.index import fusion
 from toolscout.records import Call, JsonObject, Tool
 
@@ -104,22 +107,29 @@ def measure_extras(
     extras: Extras,
     counter: TokenCounter,
     *,
+    done: Work | None = None,
     seed: int = 0,
     say: Say = silent,
 ) -> More:
-    """Measure what ``extras`` names, except exemplars, which need another index."""
+    """Measure what ``extras`` names, except exemplars, which need another index; not what ``done`` has."""
     more = More()
+    done = done if done is not None else Work({}, None)
     unlike = sum(a.ranked[: len(a.given)] != a.given for a in asked)
     if unlike:
         more.warnings.append(f"{unlike} answers are in another order than the whole ranking, which recall is of.")
     if extras.languages:
         more.details["by_language"] = by_language(asked)
     if prepared.structured:
-        more.result["structured"] = measure_structured(index, asked, prepared.structured, counter, say)
+        more.result["structured"] = measure_structured(index, asked, prepared.structured, counter, say, done)
     if extras.ablation:
         from toolscout.eval.retrieval.ablation import measure_ablation
 
-        more.result["ablation"] = measure_ablation(index, prepared.calls, refit=extras.refit, seed=seed, say=say)
+        key = part_key("ablation", prepared.calls, extras.refit, seed)
+        if key not in done:
+            found = measure_ablation(index, prepared.calls, refit=extras.refit, seed=seed, say=say)
+            done.add(key, {"found": found})
+        # exemplars add to it
+        more.result["ablation"] = copy.deepcopy(done[key]["found"])
     if extras.misses:
         from toolscout.eval.retrieval.misses import misses_markdown
 
@@ -134,6 +144,7 @@ def measure_structured(
     structured: Mapping[str, StructuredRow],
     counter: TokenCounter,
     say: Say = silent,
+    done: Work | None = None,
 ) -> JsonObject:
     """The rows asked again in structured form, with both forms at once, and with the structured form's words as a plain
     query: ``{by, forms: {FORM: {...}}}``.
@@ -154,7 +165,7 @@ def measure_structured(
     found: JsonObject = {"plain": _form(plain, [], fusion.threshold_for(len(index), index.params))}
     for name, questions in forms.items():
         say(f"asking in structured form: {name}")
-        asked = ask_all(index, calls, counter, say, questions)
+        asked = ask_all(index, calls, counter, say, questions, Answers(done, name) if done is not None else None)
         found[name] = _form(asked, plain, fusion.threshold_for(len(index), index.params))
     writers = sorted({row.by for row in structured.values()} - {""})
     return {"by": writers, "forms": found}

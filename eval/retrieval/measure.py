@@ -20,9 +20,21 @@ from typing import TYPE_CHECKING
 from toolscout.errors import BadInput, StorageError, ToolscoutError
 from toolscout.eval.metrics import Judged, auroc, mean_scores, ranking_scores, share, spread
 from toolscout.eval.retrieval.lengths import Lengths, length_report
+from toolscout.eval.retrieval.pieces import Answers, header_of
 from toolscout.eval.retrieval.refusal import refusal_report
-from toolscout.eval.rows import Say, grouped, lang_of, missing_gold, read_calls, read_tools, silent, split_of
+from toolscout.eval.rows import (
+    Say,
+    grouped,
+    lang_of,
+    missing_gold,
+    read_calls,
+    read_servers,
+    read_tools,
+    silent,
+    split_of,
+)
 from toolscout.eval.tokens import TokenCounter, make_counter
+from toolscout.eval.work_file import Work, work_file
 from toolscout.index import fusion
 from toolscout.records import Call, JsonObject, Server, ServerState
 from toolscout.settings import Settings
@@ -103,15 +115,17 @@ def measure_retrieval(
     tokenizer: Path | None = None,
     peers: PeerPlan | None = None,
     extras: Extras | None = None,
+    work: Path | None = None,
     say: Say = silent,
 ) -> RetrievalRun:
     """Build an index from the files in a temporary home, ask every row, and score the answers.
 
     Nothing of ``calls`` enters the index. ``settings`` (default: from the environment) decides encoder and the rest;
-    its home is left alone. ``cache`` is a folder that keeps embeddings for later runs. Raises BadInput for files that
-    do not fit together.
+    its home is left alone. ``cache`` is a folder that keeps embeddings for later runs. ``work`` gets every answer and
+    every finished part at once, and a later run goes on from it. Raises BadInput for files that do not fit together, or
+    a ``work`` file of another run.
     """
-    from toolscout.eval.peers import check_peers, measure_peers, read_servers
+    from toolscout.eval.peers import check_peers, measure_peers
     from toolscout.eval.retrieval.extras import Extras, measure_extras, prepare
 
     if peers is not None:
@@ -123,10 +137,13 @@ def measure_retrieval(
     calls = prepared.calls
     warnings += prepared.warnings
     counter = make_counter(tokenizer)
-    with tempfile.TemporaryDirectory(prefix="toolscout-eval-") as home:
+    header = header_of(files.tools, files.servers, settings, tokenizer) if work is not None else {}
+    with work_file(work, header) as done, tempfile.TemporaryDirectory(prefix="toolscout-eval-") as home:
         mine = settings.model_copy(update={"home": Path(home), "database": "", "starter": False})
         say(f"building the index of {_names(files.tools)}")
-        index_seconds = _build_apart(mine, files, cache)
+        seconds = _build_apart(mine, files, cache)
+        if "index" not in done:
+            done.add("index", {"seconds": seconds, "cached": cache is not None})
         from toolscout.index.search import SearchIndex
 
         index = SearchIndex.open(mine.index_dir, settings=mine)
@@ -135,21 +152,29 @@ def measure_retrieval(
             for warning in warnings:
                 say(warning)
             say(f"asking {len(calls)} requests over {len(index)} tools")
-            asked = ask_all(index, calls, counter, say)
+            answers = Answers(done)
+            before = sum(answers.key(row, Question(row.query)) in done for row in calls)
+            if before:
+                say(f"{before} of {len(calls)} requests were answered before")
+            asked = ask_all(index, calls, counter, say, answers=answers)
+            if before < len(calls) or "memory" not in done:
+                done.add("memory", {"mb": resident_mb()})
             result = score(
                 asked,
                 pool=len(index),
                 threshold=round(fusion.threshold_for(len(index), index.params), 4),
-                index_seconds=index_seconds,
+                index_seconds=done["index"]["seconds"],
             )
-            result["rss_mb"] = resident_mb()
+            result["rss_mb"] = done["memory"]["mb"]
             details = more_numbers(asked, fusion.threshold_for(len(index), index.params))
             notes = {"tokenizer": counter.name, "encoder": settings.encoder, "rank depth": str(RANK_DEPTH)}
-            if cache is not None:
+            if done["index"]["cached"]:
                 notes["index_seconds"] = "with cached embeddings"
             if prepared.read_tools:
                 notes["rss_mb"] = "with the tools' files, which --copies and --misses read"
-            more = measure_extras(index, asked, prepared, extras, counter, seed=seed, say=say)
+            if before:
+                notes["latency_ms"] = f"{before} of {len(calls)} requests were answered in an earlier run"
+            more = measure_extras(index, asked, prepared, extras, counter, done=done, seed=seed, say=say)
             result |= more.result
             details |= more.details
             if peers:
@@ -157,7 +182,7 @@ def measure_retrieval(
                 forms = {i: [(r.server, r.tool) for r in row.requests] for i, row in prepared.structured.items()}
                 plan = replace(peers, structured=forms)
                 result["peers"] = measure_peers(
-                    plan, tools, servers, calls, counter, settings=settings, cache=cache, say=say
+                    plan, tools, servers, calls, counter, settings=settings, cache=cache, done=done, say=say
                 )
         finally:
             index.close()
@@ -189,32 +214,36 @@ def ask_all(
     counter: TokenCounter,
     say: Say = silent,
     questions: Mapping[str, Question] | None = None,
+    answers: Answers | None = None,
 ) -> list[Asked]:
     """Ask every row as an agent does (timed), and again, abstention aside, for the whole ranking and for five tools.
 
     ``questions`` by row id are asked instead of the rows' own words. A request that the search refuses (no words in it)
-    finds nothing.
+    finds nothing. What ``answers`` has is not asked again.
     """
+    answers = answers or Answers(Work({}, None))
     asking = [(row, questions[row.id] if questions else Question(row.query)) for row in calls]
-    for _, question in asking[:3]:  # the first questions load the encoder and map the files
+    left = [(row, question) for row, question in asking if answers.key(row, question) not in answers.done]
+    for _, question in left[:3]:  # the first questions load the encoder and map the files
         _find(index, question)
-    asked = []
-    for number, (row, question) in enumerate(asking, start=1):
-        start = time.perf_counter()
-        answer = _find(index, question)
-        ms = (time.perf_counter() - start) * 1000
-        whole = _find(index, question, limit=RANK_DEPTH, dynamic=False, abstain=False)
-        ranked = list(dict.fromkeys(hit.tool_id for hit in whole.hits))
-        given = _find(index, question, abstain=False) if answer.no_match else answer
-        five = _find(index, question, dynamic=False, abstain=False)
-        tokens, given_tokens, five_tokens = (counter(compact_text(one)) for one in (answer, given, five))
-        offered = [hit.tool_id for hit in given.hits]
-        asked.append(
-            Asked(row, ranked, answer.probability, answer.no_match, ms, tokens, offered, given_tokens, five_tokens)
-        )
+    for number, (row, question) in enumerate(left, start=1):
+        answers.add(answers.key(row, question), _ask(index, row, question, counter))
         if number % 200 == 0:
-            say(f"asked {number} of {len(calls)}")
-    return asked
+            say(f"asked {number} of {len(left)}")
+    return [answers.get(answers.key(row, question), row) for row, question in asking]
+
+
+def _ask(index: SearchIndex, row: Call, question: Question, counter: TokenCounter) -> Asked:
+    start = time.perf_counter()
+    answer = _find(index, question)
+    ms = (time.perf_counter() - start) * 1000
+    whole = _find(index, question, limit=RANK_DEPTH, dynamic=False, abstain=False)
+    ranked = list(dict.fromkeys(hit.tool_id for hit in whole.hits))
+    given = _find(index, question, abstain=False) if answer.no_match else answer
+    five = _find(index, question, dynamic=False, abstain=False)
+    tokens, given_tokens, five_tokens = (counter(compact_text(one)) for one in (answer, given, five))
+    offered = [hit.tool_id for hit in given.hits]
+    return Asked(row, ranked, answer.probability, answer.no_match, ms, tokens, offered, given_tokens, five_tokens)
 
 
 def _find(

@@ -119,8 +119,8 @@ def calibration(chances: Sequence[float], answered: Sequence[bool], without: int
     }
 
 
-def wilson(count: int, total: int, z: float = 1.96) -> list[float]:
-    """95 % interval of a share (Wilson's score interval), total > 0."""
+def wilson(count: float, total: int, z: float = 1.96) -> list[float]:
+    """95 % interval of a share (Wilson's score interval), total > 0; what counts in part counts as that part."""
     share = count / total
     centre = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from toolscout.eval.charts import plot_part
 from toolscout.eval.report import Table, _write_folder, share_text
 from toolscout.eval.servers.measure import HIGHER, LOWER, value_of
+from toolscout.eval.servers.plots import servers_plot
 from toolscout.records import JsonObject
 
 _HEADS = {
@@ -33,8 +35,8 @@ def servers_tables(result: JsonObject, shown: int | None = SHOWN) -> list[Table]
 
 
 def servers_report(result: JsonObject, folder: Path) -> Path:
-    """Write ``report.html``, ``result.json`` and ``rows.jsonl`` (a line a server); returns the page's path."""
-    parts = []
+    """Write ``report.html``, ``result.json``, ``rows.jsonl`` (a line a server), the plot; returns the page's path."""
+    parts = [plot_part("The largest groups", result, folder / "servers.png", servers_plot)]
     for group, table in zip([None, *result["groups"]], servers_tables(result, None), strict=True):
         parts.append(table.html())
         if group is not None and group["pairs"]:

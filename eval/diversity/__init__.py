@@ -1,0 +1,1 @@
+"""How various sets of requests are, side by side."""

@@ -1,0 +1,111 @@
+"""Plots of the experiments' pages: each is drawn, says what it shows, and takes foreign names as plain text."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import eval_results
+import pytest
+
+from toolscout.eval.agent.plots import agent_plot
+from toolscout.eval.agent.report import _NAMES
+from toolscout.eval.calls.plots import calls_plot, compare_plot, scaling_plot
+from toolscout.eval.calls.scaling import curves
+from toolscout.eval.charts import plot_part, short
+from toolscout.eval.execute.plots import execute_plot
+from toolscout.eval.needle.report import heat_plot
+from toolscout.eval.plans.plots import plan_plot
+from toolscout.eval.plots import NO_PLOTS
+from toolscout.eval.retrieval.plots import recall_plot
+from toolscout.eval.retrieval.refusal import wilson
+from toolscout.eval.servers.plots import servers_plot
+
+drawn = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the extra 'eval'")
+arms_plot = partial(agent_plot, names=_NAMES)
+FOREIGN_HEAD = eval_results.FOREIGN[:9]
+nobody = {**eval_results.executed(0), "n": 0, "failures": {}, "calls": {"made": 0}}
+shares = (0.01, 0.1, 0.11, 0.3, 0.95, 1.0)
+growing = {"points": [{"share": share, **eval_results.calls(share)} for share in shares]}
+sizes = {"by": "candidates", "variants": {str(n): eval_results.calls(0.5 - n / 1000) for n in (1, 10, 100)}}
+modes = {"by": "decoding", "variants": {name: eval_results.calls() for name in ("free", "repair")}}
+
+
+@drawn
+@pytest.mark.parametrize(
+    ("draw", "result", "said"),
+    [
+        (calls_plot, eval_results.calls(), ["all", "unseen_tool", "from smithery", "n=310", "Param", "47.0", "–"]),
+        (compare_plot, sizes, ["% of 310 requests", "100", "Tool"]),
+        (compare_plot, modes, ["repair", "92.0", "AST"]),
+        (plan_plot, eval_results.plans(), ["last calls", "edge F1", "n=29", "other arguments", "nothing", "33"]),
+        (execute_plot, eval_results.executed(), ["market/server-5 (n=50)", "wrong outcome"]),
+        (execute_plot, eval_results.executed(), ["Pass@K, 95 % intervals", "parameter_error", "K", "100.0"]),
+        (execute_plot, nobody, ["No row was judged.", "No calls were made.", "No server was called."]),
+        (arms_plot, eval_results.agent(), ["find_tools + invoke", "server-1", "n=71", "Steps", "5,250"]),
+        (arms_plot, eval_results.agent(1), ["all tasks"]),
+        (servers_plot, eval_results.servers(), ["search", "market/weather-7", "3,200", "quality of texts, %"]),
+        (servers_plot, eval_results.servers(called=False), ["not called"]),
+        (recall_plot, eval_results.retrieval(), ["recall@10", "split-2", "n=98", "Recall, strict", "85.0"]),
+        (recall_plot, eval_results.retrieval(1), ["all", "n=295"]),
+        (recall_plot, eval_results.retrieval(0), ["n=0", "–"]),
+    ],
+)  # fmt: skip
+def test_a_plot_says_what_it_shows(
+    draw: Callable[[Any, Path], str | None], result: dict[str, Any], said: list[str], tmp_path: Path
+) -> None:
+    svg = draw(result, tmp_path / "new" / "plot.png")
+    assert svg is not None and svg.startswith("<svg") and (tmp_path / "new" / "plot.png").stat().st_size > 5000
+    for text in said:  # every text stands in a comment before its letters' paths
+        assert f"<!-- {text} -->" in svg, text
+    assert "<b>" not in svg
+
+
+@drawn
+def test_a_scaling_plot_names_what_it_has_room_for(tmp_path: Path) -> None:
+    svg = scaling_plot(curves(growing), tmp_path / "plot.png")
+    assert svg is not None and "all (n=310)" in svg and "unseen_tool (n=103)" in svg
+    ticks = [f"{share:g}" for share in shares if f"<!-- {share:g} -->" in svg]
+    assert ticks == ["0.01", "0.1", "0.3", "1"], "0.11 and 0.95 stand too near to others"
+    assert FOREIGN_HEAD not in svg, "a split without any AST has no curve"
+
+
+@drawn
+def test_the_needles_heat_map_says_what_has_to_fit(tmp_path: Path) -> None:
+    cells = [{"size": 10, "position": 0.5, "first": 1.0, "five": 1.0, "in_prompt": 0.5}]
+    result = {"sizes": [10], "positions": [0.5], "context": 128_000, "forms": {"plain": {"cells": cells}}}
+    svg = heat_plot(result, tmp_path / "heat.png")
+    assert svg is not None and "<!-- in the first 128,000 tokens of all definitions -->" in svg
+
+
+def test_servers_without_groups_need_no_plot(tmp_path: Path) -> None:
+    said = servers_plot({"groups": []}, tmp_path / "plot.png")
+    assert said is not None and "no groups" in said and not (tmp_path / "plot.png").exists()
+
+
+@pytest.mark.parametrize("name", ["plans", "executed", "agent", "servers", "calls", "retrieval"])
+def test_without_matplotlib_a_page_says_that_plots_are_missing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    draws = {
+        "plans": plan_plot, "executed": execute_plot, "agent": arms_plot, "servers": servers_plot, "calls": calls_plot,
+        "retrieval": recall_plot,
+    }  # fmt: skip
+    part = plot_part("Title <x>", getattr(eval_results, name)(), tmp_path / "plot.png", draws[name])
+    assert NO_PLOTS in part and "Title &lt;x&gt;" in part and not (tmp_path / "plot.png").exists()
+
+
+def test_long_names_keep_both_ends() -> None:
+    assert short("a\nb") == "a b" and short(" ") == "none" and short("x" * 34) == "x" * 34
+    cut = short("market/" + "long" * 20 + "/tool")
+    assert len(cut) <= 34 and cut.startswith("market/") and cut.endswith("/tool")
+
+
+def test_a_row_found_in_part_does_not_count_as_none() -> None:
+    low, high = wilson(0.5, 1)
+    assert low > 0 and low + high == pytest.approx(1), "around a half"
