@@ -25,12 +25,13 @@ from toolscout.jsonl import read_records, write_records
 from toolscout.records import Call, JsonObject, Review, Tool
 from toolscout.synth.chain import Line, Outcome
 from toolscout.synth.drafts import Draft, SynthCall, subjects
+from toolscout.synth.filters.invocation import Invocation
 from toolscout.synth.filters.judge import Verdict
 from toolscout.synth.making.evolve import Evolve
 from toolscout.synth.pipeline import FILTERS, Result, make_calls, working_in
 from toolscout.synth.report_folder import read_run
 from toolscout.synth.settings import synth_settings
-from toolscout.synth.writer import CeilingReached
+from toolscout.synth.writer import IN_VAIN, CeilingReached, NoAnswer, Writer
 
 
 def make(
@@ -245,6 +246,30 @@ def test_a_refused_question_is_no_miss_of_the_tool(serve: Serve, tmp_path: Path)
     asked = len(endpoint.asked)
     again = steps(make(endpoint, tmp_path, filters=("invocation",), depth=0).report)["invocation"]
     assert not again["dropped"] and len(endpoint.asked) == asked + first["dropped"]["refused by the endpoint"]
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_model_that_was_not_asked_is_asked_again_whatever_the_other_says(
+    silent: int, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def finds(self: Invocation, item: Draft, writer: Writer, turn: int) -> bool:
+        raise NoAnswer(IN_VAIN if turn == silent else "unusable answer")
+
+    monkeypatch.setattr(Invocation, "_finds", finds)
+    found = steps(make(serve(), tmp_path, filters=("invocation",), depth=0).report)["invocation"]
+    assert found["dropped"] == {IN_VAIN: found["inputs"]}
+
+
+def test_a_translation_that_names_the_tool_is_made_anew_where_names_are_allowed(serve: Serve, tmp_path: Path) -> None:
+    def reply(body: Body) -> Any:
+        named = json.dumps({"instruction": f"{request_in(body)} Nimm archive_note_1."})
+        return said(named if kind(body) == "translate" else well(body))
+
+    endpoint, options = serve(reply), {"filters": ("schema",), "depth": 0, "languages": {"de": 1.0}}
+    first = steps(make(endpoint, tmp_path, TOOLS[1:2], **options).report)["translate"]
+    assert first["dropped"].keys() == {"names tool or server"}
+    again = steps(make(endpoint, tmp_path, TOOLS[1:2], **options, allow_names=True).report)["translate"]
+    assert again["made"] and not again["dropped"]
 
 
 def test_values_come_from_the_environment_that_is_given(serve: Serve, files: Path, capsys: Any) -> None:

@@ -46,11 +46,11 @@ class Invocation:
             try:
                 found = await self._finds(item, writer, turn)
             except NoAnswer as none:
-                silent, found = none, False
+                silent, found = none if none.passing else silent, False
             if found:
                 scores = {**item.scores, "invocation": 1.0 - turn / 2}
                 return Outcome([item.model_copy(update={"scores": scores})])
-        if silent is not None and silent.passing:
+        if silent is not None:
             raise silent  # it was not asked, so it did not miss
         return Outcome.drop("no model finds the tool", "", item.text)
 

@@ -52,7 +52,6 @@ class Evolve:
             "keep": s.keep_levels,
             "seed": s.seed,
             "temperature": s.temperature,
-            "allow_names": s.allow_names,
             "rules": rules(self.bench),
             "growth": s.growth_words,
             "max_tokens": s.max_tokens,

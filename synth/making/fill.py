@@ -41,7 +41,6 @@ class Fill:
             "prompt": self.prompt.fingerprint,
             "model": self.bench.writer.model,
             "environment": sha256_hex(canonical_json(self.bench.environment.model_dump()))[:16],
-            "allow_names": self.bench.settings.allow_names,
             "rules": rules(self.bench),
             "shared": self.bench.settings.fill_shared_from,
             "max_tokens": self.bench.settings.max_tokens,

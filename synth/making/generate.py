@@ -41,7 +41,6 @@ class Generate:
             "model": self.bench.writer.model,
             "count": s.instructions,
             "temperature": s.temperature,
-            "allow_names": s.allow_names,
             "rules": rules(self.bench),
             "max_tokens": s.max_tokens,
         }
@@ -98,6 +97,7 @@ def rules(bench: Bench) -> JsonObject:
         "talk": RULES,
         "longest": s.longest_instruction,
         "copied": s.copied_words,
+        "names": s.allow_names,
         "environment": bench.environment.text,
     }
 

@@ -30,7 +30,6 @@ class Rewrite:
             "prompt": self.prompt.fingerprint,
             "model": self.bench.writer.model,
             "temperature": s.temperature,
-            "allow_names": s.allow_names,
             "rules": rules(self.bench),
             "max_tokens": s.max_tokens,
         }
