@@ -18,14 +18,15 @@ from typer.testing import CliRunner
 from toolscout.errors import BadInput
 from toolscout.eval.cli import app
 from toolscout.eval.metrics import RANKING_KEYS
-from toolscout.eval.peers import PEERS, PeerPlan, measure_peers, read_servers
+from toolscout.eval.peers import PEERS, PeerPlan, measure_peers
 from toolscout.eval.peers import command as command_module
 from toolscout.eval.peers.base import PeerTask, mcp_names
 from toolscout.eval.peers.dense import MeanPooledOnnx, open_encoder, pooled, top
 from toolscout.eval.peers.fastmcp_search import PATTERN_LIMIT, patterns
 from toolscout.eval.peers.mcp_zero import TOP_SERVERS, Matcher
 from toolscout.eval.peers.report import NO_PLOT, everyone, peers_table, write_plot
-from toolscout.eval.rows import read_calls, read_tools
+from toolscout.eval.rows import read_calls, read_servers, read_tools
+from toolscout.eval.work_file import Work
 from toolscout.index.asset import DEFAULT_ENCODER, encoders_folder
 from toolscout.index.encoder import OnnxEncoder
 from toolscout.records import Server, Tool
@@ -83,6 +84,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert ran.exit_code == 0, ran.output
     found: dict[str, Any] = json.loads((folder / "out.json").read_text("utf-8"))
     return {**found, "folder": folder, "output": ran.output}
+
+
+def test_an_encoder_that_was_trained_anew_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dense(task: Any, *_: Any, **__: Any) -> Any:
+        asked.append("dense")
+        return PEERS["bm25s"](task)
+
+    asked: list[str] = []
+    monkeypatch.setattr("toolscout.eval.peers.ask_dense", dense)
+    plan, done = PeerPlan(encoders={"theirs": tmp_path}), Work({}, None)
+    for weights, times in (("one", 1), ("one", 1), ("two", 2)):
+        (tmp_path / "model.onnx").write_text(weights)
+        measured(plan, done=done)
+        assert len(asked) == times, weights
 
 
 def test_every_peer_is_scored_alike(run: dict[str, Any]) -> None:

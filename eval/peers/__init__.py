@@ -17,13 +17,13 @@ from toolscout.eval.peers import fastmcp_search, mcp_zero, words
 from toolscout.eval.peers.base import PeerPlan, PeerTask, RankedPeer
 from toolscout.eval.peers.command import PeerFailed, ask_command
 from toolscout.eval.peers.dense import ask_dense
-from toolscout.eval.retrieval.pieces import part_key
-from toolscout.eval.rows import Say, read_servers, silent
+from toolscout.eval.retrieval.pieces import part_key, weights_of
+from toolscout.eval.rows import Say, silent
 from toolscout.eval.work_file import Work
 from toolscout.records import Call, JsonObject, Server, Tool
 from toolscout.settings import Settings
 
-__all__ = ["PEERS", "PeerPlan", "check_peers", "measure_peers", "read_servers"]
+__all__ = ["PEERS", "PeerPlan", "check_peers", "measure_peers"]
 
 PEERS: dict[str, Callable[[PeerTask], RankedPeer]] = {
     "fastmcp": fastmcp_search.ask_bm25,
@@ -60,7 +60,8 @@ def measure_peers(
     asks |= {name: partial(ask_command, name=name, command=command) for name, command in plan.commands.items()}
     results: JsonObject = {}
     for name, ask in asks.items():
-        known = part_key(f"peer {name}", rows, plan.commands.get(name), str(plan.encoders.get(name)), plan.structured)
+        weights = weights_of(plan.encoders[name]) if name in plan.encoders else []
+        known = part_key(f"peer {name}", rows, plan.commands.get(name), weights, plan.structured)
         if done is not None and known in done:
             say(f"{name} was asked before")
             results[name] = done[known]["found"]

@@ -31,15 +31,19 @@ def header_of(tools: Sequence[Path], servers: Sequence[Path], settings: Settings
     import toolscout.index
 
     code = Path(toolscout.index.__file__).parent
-    own = Path(settings.encoder)
     return {
         "retrieval": 1,
         "files": [_digest(path) for path in [*tools, *servers]],
         "encoder": settings.encoder,
-        "weights": [_digest(path) for path in sorted(own.rglob("*")) if path.is_file()] if own.is_dir() else [],
+        "weights": weights_of(Path(settings.encoder)),
         "search": sha256_hex("".join(_digest(path) for path in sorted(code.rglob("*")) if path.suffix in _SEARCH)),
         "tokenizer": _digest(tokenizer) if tokenizer is not None else "",
     }
+
+
+def weights_of(encoder: Path) -> list[str]:
+    """What an encoder's folder holds: it may be trained anew under the same name. Empty where it is no folder."""
+    return [_digest(path) for path in sorted(encoder.rglob("*")) if path.is_file()] if encoder.is_dir() else []
 
 
 def _digest(path: Path) -> str:
