@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolscout.eval.calls.plots import calls_plot, scaling_plot
+from toolscout.eval.calls.rates import KEYS as CALL_KEYS
 from toolscout.eval.calls.scaling import curves
 from toolscout.eval.charts import plot_part
 from toolscout.eval.metrics import RANKING_KEYS
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from toolscout.eval.calls.measure import CallsRun
     from toolscout.eval.retrieval.measure import Asked, RetrievalRun
 
-CALL_KEYS = ("tool", "param", "ast", "schema_valid")
 MISSES_SHOWN = 200
 
 

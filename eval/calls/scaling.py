@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolscout.errors import BadInput
+from toolscout.eval.calls.rates import KEYS
 from toolscout.records import JsonObject
-
-RATES = ("tool", "param", "ast", "schema_valid")
 
 
 def scaling(runs: Sequence[str]) -> JsonObject:
@@ -64,7 +63,7 @@ def _result(path: Path) -> JsonObject:
         found = json.loads(path.read_text("utf-8"))
         kept = {key: found[key] for key in ("n", "model", "candidates", "overall", "by_split")}
         parts = [kept["overall"], *kept["by_split"].values()]
-        if any(key not in part for part in parts for key in RATES):
+        if any(key not in part for part in parts for key in KEYS):
             raise KeyError("rates")
         around = found.get("intervals")  # results of older versions have none
         kept["intervals"] = {key: around[key] for key in ("overall", "by_split")} if around else None

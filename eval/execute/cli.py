@@ -181,12 +181,9 @@ def execute(
 
 
 def _from_files(tools: list[Path], servers: Iterable[Path]) -> Lookup:
-    from toolscout.eval.rows import read_tools
-    from toolscout.jsonl import read_records
-    from toolscout.records import Server
+    from toolscout.eval.rows import read_servers, read_tools
 
-    pool = read_tools(tools)
-    known = {server.server_id: server for path in servers for server in read_records(path, Server)}
+    pool, known = read_tools(tools), read_servers(servers)
     return lambda ids: ({i: pool[i] for i in sorted(ids) if i in pool}, known)
 
 
