@@ -28,7 +28,7 @@ from toolscout.synth.chain import Line, Outcome
 from toolscout.synth.drafts import Draft, subjects
 from toolscout.synth.pipeline import Result
 from toolscout.synth.plans.codes import codes_of
-from toolscout.synth.plans.dag import depths, references
+from toolscout.synth.plans.dag import PlanStep, depths, references, with_paths
 from toolscout.synth.plans.pipeline import FILTERS, make_plans
 from toolscout.synth.plans.rewrite import Rewrite
 from toolscout.synth.plans.state import Plan, PlanCall
@@ -250,7 +250,7 @@ BAD = {
     "cycle": changed("steps", 1, "depends_on", to=[2]),
     "no such tool": changed("steps", 0, "tool", to="fly_away"),
     "reference to no step": changed("steps", 0, "arguments", "flight_id", to="$7.flights[0].id"),
-    "reference without a path": changed("steps", 0, "arguments", "flight_id", to="$1"),
+    "reference without a path": changed("steps", 0, "arguments", "flight_id", to="$1[0].id"),
     "reference inside a text": changed("steps", 0, "arguments", "flight_id", to="flight $1.flights[0].id"),
     "reference to no result": changed("steps", 0, "arguments", "flight_id", to="$1.offers[0].id"),
     "two steps of one id": changed("steps", 0, "id", to=1),
@@ -275,6 +275,29 @@ def test_bad_templates_are_counted_by_reason(serve: Serve, tmp_path: Path, reaso
 def test_what_is_wrong_is_said_once_and_mended(serve: Serve, tmp_path: Path) -> None:
     result = two(serve, tmp_path, BAD["cycle"], GOOD)
     assert len(result.calls) > 0 and result.report["answers_of_this_run"]["repaired"] == 1
+
+
+def test_a_whole_result_is_its_only_member_and_a_slot_that_stands_nowhere_is_none(serve: Serve, tmp_path: Path) -> None:
+    answer = changed("steps", 0, "arguments", "flight_id", to="$1")
+    answer["slots"]["colour"] = {"type": "text", "values": ["red", "blue"]}
+    result = two(serve, tmp_path, answer)
+    assert result.calls, steps(result.report)["template"]["dropped"]
+    assert {(c.gold[1].arguments or {})["flight_id"] for c in result.calls} == {"$1.flights"}
+
+
+@pytest.mark.parametrize(
+    "declared, path",
+    [(None, "$1.result"), (["flights"], "$1.flights"), (["flights", "price"], "$1"), (["a b"], "$1")],
+)
+def test_a_reference_gets_a_path_where_there_is_no_choice(declared: list[str] | None, path: str) -> None:
+    output = {"type": "object", "properties": {name: {} for name in declared}} if declared else None
+    tool = FLIGHTS.model_copy(update={"output_schema": output})
+    plan = [
+        PlanStep(id="1", tool_id=tool.tool_id),
+        PlanStep(id="2", tool_id=HOLD.tool_id, arguments={"a": ["$1", "$2", "$1.50", "$1 of it"]}),
+    ]
+    mended = with_paths(plan, {tool.tool_id: tool})
+    assert mended[1].arguments == {"a": [path, "$2", "$1.50", "$1 of it"]}, "$2 is a tool that nobody knows"
 
 
 def test_garbage_is_an_unusable_answer(serve: Serve, tmp_path: Path) -> None:

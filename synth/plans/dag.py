@@ -18,7 +18,7 @@ LEAST, MOST = 2, 10
 
 REFERENCE = re.compile(r"\$([1-9]\d?)\.([A-Za-z_][A-Za-z0-9_.\[\]-]{0,79})")
 """``$1.path``, in the form that serving's grammar can write."""
-_BARE = re.compile(r"\$[1-9]\d?(?:\[.*)?")
+_BARE = re.compile(r"\$([1-9]\d?)(?:\[.*)?")
 _INSIDE = re.compile(r"\$[1-9]\d?\.[A-Za-z_]")
 
 
@@ -115,6 +115,21 @@ def in_order(steps: Sequence[PlanStep]) -> list[PlanStep]:
         )
         for step in order
     ]
+
+
+def with_paths(steps: Sequence[PlanStep], tools: Mapping[str, Tool]) -> list[PlanStep]:
+    """The steps with a path for each reference to a whole result (``$1``), where there is no choice: the only member
+    that the tool declares, or ``result`` where it declares nothing and is the guess that every path would be."""
+    called = {step.id: step.tool_id for step in steps}
+
+    def pathed(text: str) -> str:
+        match = _BARE.fullmatch(text)
+        if not match or "[" in text or (tool := tools.get(called.get(match[1], ""))) is None:
+            return text
+        declared = list((tool.output_schema or {}).get("properties") or {"result": {}})
+        return f"{text}.{declared[0]}" if len(declared) == 1 and REFERENCE.fullmatch(f"{text}.{declared[0]}") else text
+
+    return [step.model_copy(update={"arguments": changed(step.arguments, pathed)}) for step in steps]
 
 
 def flaws(steps: Sequence[PlanStep], tools: Mapping[str, Tool]) -> list[Flaw]:

@@ -6,7 +6,7 @@ that do not go with the others. What is wrong with the plan is said to it once; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -21,7 +21,7 @@ from toolscout.synth.drafts import Draft
 from toolscout.synth.making.generate import tidy
 from toolscout.synth.parsing import Unreadable, read_answer
 from toolscout.synth.plans.codes import KINDS, Codes, editions, offered, told_type
-from toolscout.synth.plans.dag import LEAST, MOST, Flaw, PlanStep, flaws, in_order, misfits, texts
+from toolscout.synth.plans.dag import LEAST, MOST, Flaw, PlanStep, flaws, in_order, misfits, texts, with_paths
 from toolscout.synth.plans.fillings import SLOT, candidates, combinations, filled_steps
 from toolscout.synth.plans.state import Plan, Scalar, Slot
 from toolscout.synth.prompt_files import load_prompt
@@ -86,6 +86,7 @@ class Template:
             "longest": s.longest_instruction,
             "types": list(self.lists),
             "editions": editions(),
+            "mends": 1,
         }
 
     async def work(self, item: Draft) -> Outcome:
@@ -140,7 +141,10 @@ class Template:
             PlanStep(id=s.id, tool_id=ids.get(s.tool, s.tool), arguments=s.arguments, depends_on=s.depends_on)
             for s in form.steps
         ]
-        slots = {name: Slot(type=slot.type, values=slot.values) for name, slot in form.slots.items()}
+        steps = with_paths(steps, {tool.tool_id: tool for tool in named.values()})
+        # A slot that stands nowhere is no part of the errand.
+        stands = {name for text in (form.request, *_texts_of(steps)) for name in SLOT.findall(text)}
+        slots = {n: Slot(type=slot.type, values=slot.values) for n, slot in form.slots.items() if n in stands}
         for name, slot in slots.items():
             if slot.type not in KINDS:
                 slot.type = self._told(name, steps)
@@ -163,7 +167,7 @@ class Template:
         found = [Flaw("too long", f"{len(request)} characters")] if long else []
         found += flaws(plan.steps, tools)
         asked = set(SLOT.findall(request))
-        used = {name for step in plan.steps for _, text in texts(step.arguments) for name in SLOT.findall(text)}
+        used = {name for text in _texts_of(plan.steps) for name in SLOT.findall(text)}
         for name in sorted(asked | used | plan.slots.keys()):
             slot = plan.slots.get(name)
             if slot is None:
@@ -186,3 +190,7 @@ class Template:
             for step in filled_steps(plan.steps, first[0], tools)
             for line in misfits(step, tools[step.tool_id])
         ]
+
+
+def _texts_of(steps: Sequence[PlanStep]) -> Iterator[str]:
+    return (text for step in steps for _, text in texts(step.arguments))
