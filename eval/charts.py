@@ -53,6 +53,8 @@ def figure(width: float, height: float) -> Any:
 def short(name: str, most: int = LONGEST) -> str:
     """A foreign name as a plot can show it: on one line, its middle left out if it is long."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in name).split()) or "none"
+    if plain.startswith("_"):
+        plain = f" {plain}"  # matplotlib leaves such names out of legends
     half = most // 2 - 1
     return plain if len(plain) <= most else f"{plain[:half]}…{plain[-half:]}"
 

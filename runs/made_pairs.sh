@@ -15,7 +15,7 @@
 set -euo pipefail
 
 if [ $# -lt 9 ]; then
-  sed -n '2,16s/^# \{0,1\}//p' "$0"
+  sed -n '2,14s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 base=$1 out=$2 made=$3 made_tools=$4 made_servers=$5 train=$6 dev=$7 tools=$8 servers=$9

@@ -15,7 +15,7 @@
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
-  sed -n '2,13s/^# \{0,1\}//p' "$0"
+  sed -n '2,14s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 repo=$(cd "$(dirname "$0")/.." && pwd)

@@ -29,7 +29,10 @@ _VERSION = 1
 _OWN = ""
 """What stands under ``folder`` in a folder's own file. Versions before booked under the folder's place."""
 _COUNTS = ("requests", "retries", "prompt_tokens", "completion_tokens", "price")
-_WHAT_TO_DO = "Wait if another run works with it. A broken one can be deleted: its answers are asked for again."
+_WHAT_TO_DO = (
+    "Wait if another run works with it. A broken one can be deleted: its answers are asked for again, and what stands "
+    "booked in it no longer counts towards --max-cost."
+)
 
 
 class AnswerStore:

@@ -26,7 +26,7 @@ from toolscout.synth.drafts import Draft, Subject
 from toolscout.synth.writer import REFUSED, TOO_LONG, UNANSWERED, NoAnswer
 
 _REFUSED_IN_ROW = 8
-"""With so many inputs that the endpoint refuses and none that it takes between, it is not the inputs."""
+"""With inputs of so many tools that the endpoint refuses and none that it takes between, it is not the inputs."""
 
 Tick = Callable[[str, int, int], None]
 """Called with the step's name, inputs done and inputs in all."""
@@ -133,11 +133,12 @@ async def run_step(
     tell(step.name, len(lines), len(items))
     failure: list[BaseException] = []
     in_vain: list[str] = []
-    refused: list[str] = []
     waiting = iter(todo)
     with _Appender(path) as out:
 
         async def worker() -> None:
+            # Of this worker alone: refusals come at once, and before the answers that others wait for.
+            refused: Counter[str] = Counter()
             for item in waiting:
                 if failure:
                     return
@@ -160,9 +161,9 @@ async def run_step(
                 if not _is_refused(line):
                     refused.clear()
                 elif item.id not in silent:
-                    refused.append(item.id)
+                    refused[getattr(item, "tool_id", "") or item.id] += 1  # what is of one tool is refused together
                     if len(refused) == _REFUSED_IN_ROW:
-                        failure.append(_not_taken(step.name, f"{len(refused)} inputs in a row", line))
+                        failure.append(_not_taken(step.name, f"{refused.total()} inputs in a row", line))
                 tell(step.name, len(lines), len(items))
 
         await asyncio.gather(*(worker() for _ in range(min(concurrency, len(todo)) or 1)))

@@ -106,6 +106,16 @@ def test_long_names_keep_both_ends() -> None:
     assert len(cut) <= 34 and cut.startswith("market/") and cut.endswith("/tool")
 
 
+@drawn
+def test_a_legend_has_names_that_begin_with_an_underscore(tmp_path: Path) -> None:
+    points = [
+        {**point, "by_split": {"_seen": point["overall"] | {"n": 9}, "x": point["overall"] | {"n": 9}}}
+        for point in growing["points"]
+    ]
+    svg = scaling_plot(curves({"points": points}), tmp_path / "plot.png")
+    assert svg is not None and "_seen (n=9)" in svg
+
+
 def test_a_row_found_in_part_does_not_count_as_none() -> None:
     low, high = wilson(0.5, 1)
     assert low > 0 and low + high == pytest.approx(1), "around a half"

@@ -11,7 +11,7 @@ import search_pool
 from toolscout.cli import execute
 from toolscout.eval.guard.measure import half_of, read_attacks
 from toolscout.eval.guard.ranking import families, measure_ranking
-from toolscout.eval.guard.report import guard_plot
+from toolscout.eval.guard.report import guard_plot, guard_tables
 from toolscout.index.encoder import make_encoder
 from toolscout.jsonl import write_records
 from toolscout.records import Call
@@ -82,6 +82,9 @@ def test_the_plot_has_a_panel_for_all_that_was_measured(tmp_path: Path) -> None:
     ):
         assert svg is not None and f"<!-- {said} -->" in svg
     assert svg is not None and "(second)" not in svg, "a half without tools has no share"
+    none = {half: {"n": 0, "held_back": 0, "rate": 0.0} for half in ("first", "second")}
+    titles = [table.title for table in guard_tables({"detection": {}, "alarms": {"empty.jsonl": none}})]
+    assert titles[-1] == "Honest tools", "a file without tools has no time"
     bare = guard_plot({"detection": {}, "alarms": {}}, tmp_path / "bare.png")
     assert bare is not None and bare.startswith("<svg")
 

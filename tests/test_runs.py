@@ -52,8 +52,9 @@ class Line:
 
 
 def logical(script: Path) -> list[str]:
-    """The lines without comments and what is said to people, those that go on joined."""
-    text = re.sub(r"\\\n\s*", " ", re.sub(r"(?m)(^|\s)#[^\n]*$", "", script.read_text("utf-8")))
+    """The lines without comments, Python and what is said to people, those that go on joined."""
+    text = re.sub(r"(?ms)^([^\n]*<<'PY')$.*?^PY$", r"\1", script.read_text("utf-8"))
+    text = re.sub(r"\\\n\s*", " ", re.sub(r"(?m)(^|\s)#[^\n]*$", "", text))
     text = re.sub(r"(?m)^ *\w+=\((?:[^)\n]*\n)+[^\n]*\)$", lambda array: re.sub(r"\n\s*", " ", array[0]), text)
     return [re.sub(r'\b(?:echo|printf) (?:"[^"]*"|\'[^\']*\').*', "", line) for line in text.splitlines()]
 

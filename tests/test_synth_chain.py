@@ -39,7 +39,7 @@ class Asks:
 
 
 def inputs(*names: str) -> list[Draft]:
-    return [Draft(id=name, tool_id="t", text="x") for name in names]
+    return [Draft(id=name, tool_id=f"t/{name[0]}", text="x") for name in names]
 
 
 def reasons(path: Path) -> Counter[str]:
@@ -84,13 +84,31 @@ async def test_an_endpoint_that_takes_nothing_ends_the_run(tmp_path: Path, why: 
     with pytest.raises(ModelError, match=f"step asks, 8 inputs in a row are {why}: so it said") as caught:
         await ran(step, items, path)
     assert len(step.asked) == 10 and hint in caught.value.hint
-    # what belongs to one tool may well be refused together: a later run has come further, and asks these last
+    # they may have been the inputs after all: a later run has come further, and asks these last
     further = Asks(lambda i: why if "c" <= i < "k" else None)
     assert await ran(further, items, path) == list("abklmnop") and further.asked == list("klmnopcdefghij")
     few = tmp_path / "few.jsonl"
     with pytest.raises(ModelError, match=f"all 3 inputs are {why}"):
         await ran(Asks(lambda i: why), items[:3], few)
     assert await ran(Asks(lambda i: None), items[:3], few) == ["a", "b", "c"]
+
+
+async def test_what_is_of_one_tool_may_be_refused_together(tmp_path: Path) -> None:
+    items = inputs("a", *(f"b{n}" for n in range(10)), "c")
+    assert await ran(Asks(lambda i: TOO_LONG if i[0] == "b" else None), items, tmp_path / "01-asks.jsonl") == ["a", "c"]
+
+
+async def test_refusals_that_come_before_the_answers_of_others_are_not_in_a_row(tmp_path: Path) -> None:
+    class Answers(Asks):
+        async def work(self, item: Draft) -> Outcome:
+            await asyncio.sleep(0 if self.does(item.id) else 0.05)
+            return await super().work(item)
+
+    items = inputs(*map(chr, range(ord("a"), ord("a") + 60)))
+    step = Answers(lambda i: REFUSED if ord(i) % 3 == 0 else None)
+    assert len(await ran(step, items, tmp_path / "01-asks.jsonl", at_once=40)) == 40
+    with pytest.raises(ModelError, match="8 inputs in a row"):
+        await ran(Asks(lambda i: REFUSED), items, tmp_path / "none.jsonl", at_once=4)
 
 
 async def test_refusals_with_answers_between_are_single_inputs(tmp_path: Path) -> None:

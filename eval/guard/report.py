@@ -36,6 +36,7 @@ def guard_tables(result: JsonObject) -> list[Table]:
     ]
     if alarms:
         shown.append(Table("Honest tools", ["file", "tools", "held back", "rate"], alarms))
+    if "ms_per_tool" in result:
         ms = result["ms_per_tool"]
         text = [[str(ms["n"]), str(ms["p50"]), str(ms["mean"]), str(ms["p99"]), str(ms["most"])]]
         shown.append(Table("CPU milliseconds a tool", ["tools", "median", "mean", "p99", "most"], text))

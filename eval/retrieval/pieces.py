@@ -79,6 +79,6 @@ class Answers:
 
 
 def part_key(name: str, rows: Sequence[Call], *more: object) -> str:
-    """The key of a part that is kept as a whole: it changes with the rows, their gold, and what else is given."""
-    asked = [[row.id, row.query, [g.tool_id for g in row.gold], sorted(row.relevant or ())] for row in rows]
+    """The key of a part that is kept as a whole: it changes with all that the rows say, and with what else is given."""
+    asked = [row.model_dump(mode="json") for row in rows]
     return f"part {name} {sha256_hex(canonical_json([asked, *more]))[:16]}"
