@@ -11,11 +11,12 @@ from toolscout.index.words import has_words
 from toolscout.records import JsonObject, sha256_hex
 from toolscout.synth.bench import Bench
 from toolscout.synth.chain import Dropped, Outcome
-from toolscout.synth.drafts import Draft, Subject, definition_mark
+from toolscout.synth.drafts import PLAIN, Draft, Subject, definition_mark
 from toolscout.synth.filters.duplicates import same_text
 from toolscout.synth.parsing import read_answer
 from toolscout.synth.prompt_files import load_prompt
 from toolscout.synth.talk import RULES, copied, talk
+from toolscout.synth.written_in import written_in
 
 
 class Instructions(BaseModel):
@@ -74,7 +75,13 @@ class Generate:
                 outcome.dropped.append(Dropped(reason=why, detail=detail, text=text[: s.longest_instruction]))
                 continue
             outcome.made.append(
-                Draft(id=f"{base}-{len(seen)}", tool_id=item.id, definition=definition_mark(item.tool), text=text)
+                Draft(
+                    id=f"{base}-{len(seen)}",
+                    tool_id=item.id,
+                    definition=definition_mark(item.tool),
+                    text=text,
+                    lang=written_in(text, PLAIN),
+                )
             )
             seen.add(same_text(text))
         if not found.instructions:
