@@ -107,7 +107,7 @@ def retrieval_tables(result: JsonObject) -> list[Table]:
                 "latency, ms, p50 / p95": f"{_number(latency['p50'])} / {_number(latency['p95'])}",
                 "answer, tokens, p50 / p95": f"{_number(tokens['p50'])} / {_number(tokens['p95'])}",
                 "index built, s": _number(result["index_seconds"]),
-                "resident memory, MB": _number(result["rss_mb"]),
+                "resident memory, MiB": _number(result["rss_mb"]),
             },
         )
     )
