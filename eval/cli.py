@@ -54,6 +54,15 @@ class ManyFiles(TyperCommand):
             spread.append(word)
         return list(super().parse_args(ctx, spread))
 
+    def invoke(self, ctx: Any) -> Any:
+        """Refuses a place that cannot take the result before anything is measured, which may take hours."""
+        report, json_out = ctx.params.get("report"), ctx.params.get("json_out")
+        if report is not None and Path(report).exists() and not Path(report).is_dir():
+            raise BadInput(f"{report} is a file.", "Give --report a folder.")
+        if json_out is not None and Path(json_out).is_dir():
+            raise BadInput(f"{json_out} is a folder.", "Give --json a file.")
+        return super().invoke(ctx)
+
 
 app.command("adopt", cls=ManyFiles)(adopt)
 app.command("agent", cls=ManyFiles)(agent)

@@ -107,7 +107,7 @@ def retrieval_tables(result: JsonObject) -> list[Table]:
                 "latency, ms, p50 / p95": f"{_number(latency['p50'])} / {_number(latency['p95'])}",
                 "answer, tokens, p50 / p95": f"{_number(tokens['p50'])} / {_number(tokens['p95'])}",
                 "index built, s": _number(result["index_seconds"]),
-                "resident memory, MB": _number(result["rss_mb"]),
+                "resident memory, MiB": _number(result["rss_mb"]),
             },
         )
     )
@@ -322,8 +322,13 @@ body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding
 h1{font-size:1.5rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}.scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px}td,th{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #8884;
 vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;max-width:28rem}td:first-child,th:first-child{text-align:left}
-p{opacity:.8}svg text{fill:currentColor}
+p{opacity:.8}svg{max-width:100%;height:auto}svg text{fill:currentColor}
 """
+
+
+def made_with(result: JsonObject) -> list[str]:
+    """What numbers hang on, for the page: encoder and tokenizer, as far as the result names them."""
+    return [f"{key}: {result[key]}" for key in ("tokenizer", "encoder") if result.get(key)]
 
 
 def _write_folder(

@@ -116,7 +116,8 @@ def test_the_command_writes_its_page(tmp_path: Path) -> None:
     assert all(0 < part["mean_cosine_distance"] < 1 for part in result["sets"])
     assert result["plots"]["PCA"] == "drawn" and "at least 50" in result["plots"]["t-SNE"]
     page = (report / "report.html").read_text("utf-8")
-    assert "How various requests are" in page and page.count("<svg") == 2 and "<b>" not in page
+    assert "How various requests are" in page and "encoder: default" in page and "svg{max-width:100%" in page
+    assert page.count("<svg") == 2 and "<b>" not in page
     assert (report / "planes.png").stat().st_size > 5000 and (report / "diversity.png").exists()
     assert len((report / "rows.jsonl").read_text("utf-8").splitlines()) == 10
     assert json.loads((report / "result.json").read_text("utf-8")) == result

@@ -288,3 +288,13 @@ def test_a_tokenizer_may_be_given(tmp_path: Path) -> None:
     assert (counter.name, counter("a b c")) == ("tiny", 3)
     with pytest.raises(BadInput, match="cannot be read"):
         make_counter(DATA / "tools.jsonl")
+
+
+@pytest.mark.parametrize(("option", "says"), [("--report", "is a file"), ("--json", "is a folder")])
+def test_a_place_that_cannot_take_the_result_is_refused_first(option: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" if option == "--report" else tmp_path
+    for command in (["retrieval"], ["needle"]):
+        asked = [*command, "--tools", str(tmp_path / "none.jsonl"), "--calls", str(tmp_path / "none.jsonl")]
+        ran = CliRunner().invoke(app, [*asked, option, str(place)])
+        assert isinstance(ran.exception, BadInput) and says in str(ran.exception)

@@ -100,7 +100,15 @@ def test_from_files_to_a_page_and_a_health_file(tmp_path: Path) -> None:
 def test_no_calls_no_health(tmp_path: Path, capsys: Any) -> None:
     tools = lines(tmp_path / "tools.jsonl", TOOLS[:1])
     assert execute(["eval", "servers", "--tools", str(tools), "--health", str(tmp_path / "h.json"), "--quiet"]) == 2
-    assert "no health to write" in capsys.readouterr().err and not (tmp_path / "h.json").exists()
+    said = capsys.readouterr().err
+    assert "no health to write" in said and not (tmp_path / "h.json").exists()
+    assert execute(["eval", "servers", "--tools", str(tools), "--health", str(tmp_path / "h.json")]) == 2
+    assert "comparing" not in capsys.readouterr().err, "that is known before anything is compared"
+
+
+def test_an_empty_home_says_what_to_do(home: Path, capsys: Any) -> None:
+    assert execute(["eval", "servers"]) == 0
+    assert "toolscout import" in capsys.readouterr().err
 
 
 def test_groups_are_alike_two_by_two() -> None:
@@ -171,8 +179,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
             from_executed([path])
         with pytest.raises(BadInput, match="no health file"):
             read_health(path)
-        with pytest.raises(BadInput):
+        with pytest.raises(BadInput) as refused:
             read_groups(path, {"a": 1})
+        assert refused.value.hint or text.startswith('{"by_server')
     for groups_text in ('{"g": ["a"]}', '{"g": ["a", "z"]}'):
         path.write_text(groups_text)
         with pytest.raises(BadInput, match="'g'"):

@@ -163,6 +163,12 @@ def test_files_are_scanned_as_an_import_is(tmp_path: Path, settings: Settings) -
 # --- the call log and exemplars --------------------------------------------------------------------------------------
 
 
+def test_files_without_a_tool_are_no_empty_installation(tmp_path: Path) -> None:
+    (tmp_path / "tools.jsonl").write_text("")
+    with pytest.raises(BadInput, match="hold no tools"):
+        from_files([tmp_path / "tools.jsonl"])
+
+
 def test_the_call_log_counts_and_stays_private(settings: Settings) -> None:
     fill(settings)
     private = "hometown sunshine of my aunt Wilhelmina"

@@ -115,9 +115,11 @@ def _gold(row_id: str) -> str:
 
 
 def test_prompts_alone(arguments: list[str], tmp_path: Path) -> None:
-    ran = CliRunner().invoke(app, [*arguments, "--tokens-only", "--context", "1500", "--sizes", "2,all"])
+    options = ["--tokens-only", "--context", "1500", "--sizes", "2,all", "--report", str(tmp_path / "report")]
+    ran = CliRunner().invoke(app, [*arguments, *options])
     assert ran.exit_code == 0, ran.output
     result = json.loads((tmp_path / "out.json").read_text("utf-8"))
+    assert result["tokenizer"] in (tmp_path / "report" / "report.html").read_text("utf-8"), "tokens of which tokenizer"
     two, everything = (pool["strategies"] for pool in result["pools"])
     assert result["model"] is None and result["context"] == 1500
     assert two["blank"]["accuracy"] is None and two["blank"]["does_not_fit"] == 0.0

@@ -93,7 +93,10 @@ def test_a_line_that_is_no_attack_is_named(tmp_path: Path, capsys: pytest.Captur
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"id": "x"}\n')
     assert execute(["eval", "guard", "--attacks", str(bad)]) == 2
-    assert "bad.jsonl:1" in capsys.readouterr().err
+    assert "bad.jsonl:1: this is no poisoned tool, it lacks 'kind'" in capsys.readouterr().err
+    bad.write_text("")
+    assert execute(["eval", "guard", "--attacks", str(bad)]) == 2
+    assert "bad.jsonl holds no poisoned tools" in capsys.readouterr().err
 
 
 def test_halves_are_about_even() -> None:

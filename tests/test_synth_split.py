@@ -182,6 +182,17 @@ def test_filters_over_rows_from_elsewhere_without_a_model(files: Path, capsys: A
     assert len(list(read_records(files / "out/kept.jsonl", Call))) == 3, "thresholds can be changed in place"
 
 
+def test_rows_that_no_filter_can_read_are_told_of(files: Path, capsys: Any) -> None:
+    words = ["--calls", str(files / "calls.jsonl"), "--tools", str(files / "tools.jsonl"), "--out", str(files / "out")]
+    write_records(files / "calls.jsonl", [Call(id="none", query="Nothing fits this.")])
+    assert execute(["synth", "filter", *words, "--filters", "schema"]) == 0
+    assert "left out, not one gold call of these tools with arguments: 1" in capsys.readouterr().err
+    (files / "calls.jsonl").write_text("")
+    for command in (["filter", "--filters", "schema"], ["split"]):
+        assert execute(["synth", *command, *words]) == 2
+        assert "The calls files hold no rows." in capsys.readouterr().err
+
+
 def test_split_on_the_command_line(files: Path, capsys: Any) -> None:
     tools = pool(60, 4)
     write_records(files / "tools.jsonl", tools)

@@ -34,7 +34,9 @@ def adopt(
     for reason, count in found.left_out.most_common():
         say(f"left out, {reason}: {count}")
     if not found.calls:
-        raise BadInput("No row is a single request with checkable calls.", "Name the files of answers, too: --answers.")
+        raise BadInput(
+            "No row is a single request with checkable calls.", "Name files of this format, and their --answers."
+        )
     write_records(out / "tools.jsonl", found.tools)
     write_records(out / "calls.jsonl", found.calls)
     none = sum(not call.gold for call in found.calls)

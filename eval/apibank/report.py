@@ -8,7 +8,7 @@ from typing import Any
 
 from toolscout.eval.apibank.measure import ApiBankRun
 from toolscout.eval.plots import NO_PLOTS, save_figure
-from toolscout.eval.report import Table, _write_folder, share_text
+from toolscout.eval.report import Table, _write_folder, made_with, share_text
 from toolscout.records import JsonObject
 
 _COLOURS = {"user": "#9a9a9a", "turn": "#2563a8", "dialogue": "#3c8a4e", "requested": "#c43c35"}
@@ -60,7 +60,8 @@ def apibank_report(run: ApiBankRun, folder: Path) -> Path:
     svg = apibank_plot(run.result, folder / "apibank.png")
     parts = [f"<h2>Tools found, turn by turn</h2>{svg or escape(NO_PLOTS)}"]
     parts += [table.html() for table in apibank_tables(run.result)]
-    return _write_folder(folder, "Tools of dialogues", run.warnings, parts, run.result, run.pieces)
+    notes = [*made_with(run.result), *run.warnings]
+    return _write_folder(folder, "Tools of dialogues", notes, parts, run.result, run.pieces)
 
 
 def apibank_plot(result: JsonObject, path: Path) -> str | None:

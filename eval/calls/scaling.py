@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, NotFound
 from toolscout.eval.calls.rates import KEYS
 from toolscout.records import JsonObject
 
@@ -15,8 +15,8 @@ def scaling(runs: Sequence[str]) -> JsonObject:
     """``{points: [{share, model, n, candidates, overall, by_split, intervals}]}`` from ``SHARE=FILE`` pairs, smallest
     share first; of results without intervals these are None.
 
-    Raises BadInput for a pair that is none, a file that is no result of `eval calls`, or results that cannot be
-    compared because they have other rows or candidates.
+    Raises NotFound for a file that does not exist, BadInput for a pair that is none, a file that is no result of
+    `eval calls`, or results that cannot be compared because they have other rows or candidates.
     """
     points: list[JsonObject] = []
     for run in runs:
@@ -67,6 +67,8 @@ def _result(path: Path) -> JsonObject:
             raise KeyError("rates")
         around = found.get("intervals")  # results of older versions have none
         kept["intervals"] = {key: around[key] for key in ("overall", "by_split")} if around else None
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {path}.", "Give what eval calls --json wrote.") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.", "Give what eval calls --json wrote.") from None
     except (ValueError, KeyError, TypeError, AttributeError):

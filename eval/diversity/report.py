@@ -9,7 +9,7 @@ from typing import Any
 from toolscout.eval.charts import COLOURS, Series, bars, figure, legend, named, plot_part, ranges, short
 from toolscout.eval.diversity.measure import DiversityRun
 from toolscout.eval.plots import save_figure
-from toolscout.eval.report import Table, _write_folder
+from toolscout.eval.report import Table, _write_folder, made_with
 from toolscout.records import JsonObject
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -49,6 +49,7 @@ def diversity_report(run: DiversityRun, folder: Path) -> Path:
     parts.append(plot_part("Requests on a plane", run.result, folder / "planes.png", draw_planes))
     parts += [table.html() for table in diversity_tables(run.result)]
     notes = [
+        *made_with(run.result),
         *run.warnings,
         "Mean cosine distance: 0, all alike; 1, no two have anything in common. Compare figures of one encoder only.",
         *(f"{plane.name}: {plane.why_not or plane.about}" for plane in run.planes),

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from toolscout.errors import BadInput
 from toolscout.records import JsonObject
 
 
@@ -41,6 +42,8 @@ def guard(
 
     say = _say(quiet)
     poisoned = read_attacks(attacks)
+    if not poisoned:
+        raise BadInput(f"{attacks} holds no poisoned tools.", "See eval/data/README.md.")
     tricky = {path.name: read_attacks(path) for path in honest or []}
     result = measure_guard(poisoned, tools or [], servers or [], honest=tricky, say=say)
     if calls:

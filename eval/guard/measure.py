@@ -48,7 +48,8 @@ def read_attacks(path: Path | str) -> list[Attack]:
             facts = {name: str(row[name]) for name in ("id", "kind", "part")}
             level, lang = int(row["level"]), str(row.get("lang", "en"))
         except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"{place}: this is no poisoned tool: {error!r}.", "See eval/data/README.md.") from None
+            why = f"it lacks {error}" if isinstance(error, KeyError) else "its level is no number"
+            raise BadInput(f"{place}: this is no poisoned tool, {why}.", "See eval/data/README.md.") from None
         server = parse_record(row.get("server") or {}, Server, place)
         tool = parse_record(row.get("tool") or {}, Tool, place)
         found.append(Attack(**facts, level=level, lang=lang, server=server, tool=tool))

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolscout.eval.needle.measure import NeedleRun
 from toolscout.eval.plots import NO_PLOTS, save_figure
-from toolscout.eval.report import Table, _write_folder, share_text
+from toolscout.eval.report import Table, _write_folder, made_with, share_text
 from toolscout.records import JsonObject
 
 _FORMS = {"plain": "the user's words", "structured": "structured requests"}
@@ -46,7 +46,7 @@ def needle_report(run: NeedleRun, folder: Path) -> Path:
         svg = draw(result, folder / f"{name}.png")
         parts.append(f"<h2>{title}</h2>{svg or escape(NO_PLOTS)}")
     parts += [table.html() for table in needle_tables(result)]
-    return _write_folder(folder, "Needle in a haystack", run.warnings, parts, result, run.pieces)
+    return _write_folder(folder, "Needle in a haystack", [*made_with(result), *run.warnings], parts, result, run.pieces)
 
 
 def growth_plot(result: JsonObject, path: Path) -> str | None:

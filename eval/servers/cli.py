@@ -55,11 +55,12 @@ def servers(
     No model is asked, no server is started, and nothing in the home folder is changed.
     """
     from toolscout.eval.cli import _say, _show
-    from toolscout.eval.servers.facts import from_executed, from_log
+    from toolscout.eval.servers.facts import from_executed, from_log, healths
     from toolscout.eval.servers.groups import read_groups
     from toolscout.eval.servers.measure import measure_servers
     from toolscout.eval.servers.report import servers_report, servers_tables
     from toolscout.eval.setup.source import from_files, from_home, home_settings
+    from toolscout.eval.setup.text import NOTHING
     from toolscout.eval.tokens import make_counter
     from toolscout.files import write_json
     from toolscout.index.health import write_health
@@ -73,15 +74,17 @@ def servers(
     installed = from_files(tools, servers or ()) if tools else from_home(settings, everything=everything)
     server_of = {tool.tool_id: tool.server_id for tool in installed.tools}
     evidence = from_executed(executed) if executed else from_log(installed.log, server_of)
+    if health is not None and healths(evidence)[1] is None:
+        raise BadInput("No server was called, so there is no health to write.", "Give --executed FILE.")
     given = read_groups(groups, dict.fromkeys(server_of.values())) if groups is not None else None
     say = _say(quiet)
+    if not installed.tools:
+        say(NOTHING)
     result, found, mean = measure_servers(
         installed, evidence, make_counter(tokenizer), settings=settings, given=given, cosine=cosine, overlap=overlap,
         say=say,
     )  # fmt: skip
-    if health is not None:
-        if mean is None:
-            raise BadInput("No server was called, so there is no health to write.", "Give --executed FILE.")
+    if health is not None and mean is not None:
         write_health(health, found, mean)
     if json_out is not None:
         write_json(json_out, result)

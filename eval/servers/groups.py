@@ -107,13 +107,13 @@ def read_groups(path: Path, known: Mapping[str, object]) -> dict[str, list[str]]
     """
     import json
 
+    form = 'It holds one JSON object: {"name": ["server id", "server id"]}.'
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise NotFound(f"There is no file {path}.", "Check the path.") from None
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: {error}.") from None
-    form = 'It holds one JSON object: {"name": ["server id", "server id"]}.'
+        raise BadInput(f"{path} cannot be read: {error}.", form) from None
     if not isinstance(found, dict) or not found:
         raise BadInput(f"{path} holds no groups.", form)
     for name, ids in found.items():

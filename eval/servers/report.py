@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolscout.eval.charts import plot_part
-from toolscout.eval.report import Table, _write_folder, share_text
+from toolscout.eval.report import Table, _write_folder, made_with, share_text
 from toolscout.eval.servers.measure import HIGHER, LOWER, value_of
 from toolscout.eval.servers.plots import servers_plot
 from toolscout.records import JsonObject
@@ -42,7 +42,8 @@ def servers_report(result: JsonObject, folder: Path) -> Path:
         if group is not None and group["pairs"]:
             parts.append(_pairs(group["pairs"]).html().replace("h2>", "h3>"))
     rows = [{"group": group["name"], **row} for group in result["groups"] for row in group["servers"]]
-    notes = [*result["notes"], "A star marks the best of a column. Texts: how well tools and parameters are described."]
+    said = "A star marks the best of a column. Texts: how well tools and parameters are described."
+    notes = [*made_with(result), *result["notes"], said]
     return _write_folder(folder, "Servers", notes, parts, result, rows)
 
 

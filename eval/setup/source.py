@@ -102,7 +102,7 @@ def _vectors(
 def from_files(tools: Sequence[Path], servers: Sequence[Path] = ()) -> Installed:
     """What files of the data contract hold, scanned by the guard as an import does.
 
-    Raises NotFound for a file that does not exist, BadInput for a malformed line.
+    Raises NotFound for a file that does not exist, BadInput for a malformed line, or where no file holds a tool.
     """
     from toolscout.index.transfer import import_files
 
@@ -112,7 +112,10 @@ def from_files(tools: Sequence[Path], servers: Sequence[Path] = ()) -> Installed
     ):
         import_files(catalogue, servers=servers, tools=tools)
         found = {server.server_id: server for server in catalogue.servers()}
-        return Installed(found, list(catalogue.tools()))
+        installed = Installed(found, list(catalogue.tools()))
+    if not installed.tools:
+        raise BadInput("The tools files hold no tools.", "Give at least one file of tools with --tools.")
+    return installed
 
 
 def home_settings(settings: Settings, home: Path | None) -> Settings:

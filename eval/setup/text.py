@@ -7,6 +7,11 @@ from typing import Any
 
 from toolscout.records import JsonObject
 
+NOTHING = (
+    "Nothing is installed: there is no server with tools to look at. "
+    "Take over your clients' servers with toolscout import, or add one with toolscout add."
+)
+
 
 def clean(text: Any) -> str:
     """Foreign text without characters that move, hide or turn what stands around it."""
@@ -28,10 +33,7 @@ def headline(result: JsonObject) -> list[str]:
     """What there is, in sentences; the first says all if there is nothing."""
     n, cost = result["n"], result["context"]
     if not n["tools"]:
-        return [
-            "Nothing is installed: there is no server with tools to look at. "
-            "Take over your clients' servers with toolscout import, or add one with toolscout add."
-        ]
+        return [NOTHING]
     lines = []
     if n["held_back"]:
         lines.append(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.eval.plots import NO_PLOTS, save_figure
-from toolscout.eval.report import Table, _write_folder, share_text
+from toolscout.eval.report import Table, _write_folder, made_with, share_text
 from toolscout.eval.strategies.measure import StrategiesRun
 from toolscout.records import JsonObject
 
@@ -36,7 +36,8 @@ def strategy_report(run: StrategiesRun, folder: Path) -> Path:
     svg = strategy_plot(run.result, folder / "strategies.png")
     parts = [f"<h2>Accuracy and cost by size of the pool</h2>{svg or escape(NO_PLOTS)}"]
     parts += [table.html() for table in strategy_tables(run.result)]
-    return _write_folder(folder, "Strategies", run.warnings, parts, run.result, run.pieces)
+    notes = [*made_with(run.result), *run.warnings]
+    return _write_folder(folder, "Strategies", notes, parts, run.result, run.pieces)
 
 
 def strategy_plot(result: JsonObject, path: Path) -> str | None:

@@ -19,8 +19,9 @@ HEAD = """# Command line
 Written from the code by `python -m toolscout.commands.reference`; a test holds the two together.
 
 Answers go to stdout, everything else (progress, questions, remarks, errors) to stderr. With `--json` a command writes
-one JSON value to stdout and nothing else; a failure is then `{"error", "hint", "exit_code"}`. Progress bars appear only
-on a terminal. What would change something asks first; `--yes` answers, and without a terminal the answer is no.
+one JSON value to stdout and nothing else; a failure is then `{"error", "hint", "exit_code"}`. The `eval` commands
+print tables and write that value to a file: `--json FILE`. Progress bars appear only on a terminal. What would change
+something asks first; `--yes` answers, and without a terminal the answer is no.
 
 Settings are environment variables `TOOLSCOUT_...` (see `toolscout/settings.py`); `TOOLSCOUT_HOME` is where everything
 is kept. `TOOLSCOUT_DEBUG=1` shows the traceback of a fault.

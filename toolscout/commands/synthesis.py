@@ -220,7 +220,7 @@ def filter_command(
     wanted = _filters(filters)
     asks = any(name in WITH_MODEL for name in wanted)
     pool, known, _ = read_tools(tools, servers or [])
-    rows = _read_calls(calls)
+    rows = _some_calls(calls)
 
     async def main(tick: Callable[[float, float | None], None]) -> Result:
         opened = open_bench(
@@ -285,7 +285,7 @@ def split(
     )
 
     pool, known, given = read_tools(tools, servers or [])
-    rows, others = _read_calls(calls), _read_calls(against or [])
+    rows, others = _some_calls(calls), _read_calls(against or [])
     ratios = Ratios(ratio_servers, ratio_tools, ratio_samples, salt)
     splits = place_tools(pool.values(), given if stated else None, ratios)
     parts = split_calls(rows, splits)
@@ -333,9 +333,19 @@ def _read_calls(paths: Sequence[Path]) -> list[Call]:
     return [call for path in paths for call in read_records(path, OpenCall)]
 
 
+def _some_calls(paths: Sequence[Path]) -> list[Call]:
+    """Raises BadInput where no file holds a row."""
+    if not (found := _read_calls(paths)):
+        raise BadInput("The calls files hold no rows.", "Give at least one file of calls with --calls.")
+    return found
+
+
 def _tell(result: Result, path: Path, as_json: bool) -> None:
     for remark in result.report["remarks"]:
         note(remark)
+    for why, count in (result.report.get("left_out") or {}).items():
+        if count:
+            note(f"left out, {why}: {count}")
     if as_json:
         emit(result.report)
         return
