@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 from chat_endpoint import serve  # noqa: F401 (fixture of the tests with a model endpoint)
 from databases import catalogue_url, postgres  # noqa: F401 (fixtures of the catalogue's tests)
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from weights import small_model, smollm2  # noqa: F401 (fixtures of the tests with a real model)
 
 from toolscout.settings import Settings
+
+# A busy machine is no failure: how long a case takes says nothing here.
+hypothesis_settings.register_profile("toolscout", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("toolscout")
 
 
 @pytest.fixture(autouse=True)

@@ -139,6 +139,44 @@ def test_values_that_the_request_does_not_give(text: str, arguments: dict[str, A
     assert ungrounded(WEATHER, text, arguments) == names
 
 
+FIRMS = Tool(
+    tool_id="m/office/check",
+    server_id="m/office",
+    name="check",
+    input_schema={
+        "type": "object",
+        "properties": {
+            "region": {"type": "string", "description": "Such as EU or US"},
+            "size": {"type": "integer"},
+            "minutes": {"type": "integer"},
+            "law": {"type": "string", "enum": ["labour", "tax"]},
+        },
+        "required": ["region"],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "names"),
+    [
+        ("Check a company against the rules of labour", {"region": "EU"}, []),
+        ("Check a company in the EU", {"region": "EU", "size": 100}, ["size"]),
+        ("Check a company of a hundred in the EU within an hour", {"region": "EU", "size": 100, "minutes": 60}, []),
+        ("Check a company in the EU for a client", {"region": "EU", "minutes": 60}, ["minutes"]),
+        ("Check one company in the EU, two hours at most", {"region": "EU", "size": 1, "minutes": 120}, []),
+        ("Check a company in the EU for what it owes", {"region": "EU", "law": "tax"}, []),
+    ],
+)  # fmt: skip
+def test_an_article_is_no_number_in_any_unit(text: str, arguments: dict[str, Any], names: list[str]) -> None:
+    assert ungrounded(FIRMS, text, arguments) == names
+
+
+def test_an_example_of_a_description_is_no_reason_to_mean_it() -> None:
+    optional = FIRMS.model_copy(update={"input_schema": {**FIRMS.input_schema, "required": []}})
+    assert ungrounded(optional, "Check the company", {"region": "EU"}) == ["region"]
+    assert ungrounded(FIRMS, "Check the company", {"region": "EU"}) == [], "a required one has to have a value"
+
+
 # -- the command line
 
 

@@ -14,7 +14,7 @@ from toolscout.synth.chain import Outcome
 from toolscout.synth.drafts import Draft
 from toolscout.synth.environment import placeholders
 
-_RULES = 2
+_RULES = 3
 _VALUE = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*|[\"“«`][^\"”»`\n]{2,}[\"”»`]|(?<!\w)'[^'\n]{2,}'(?!\w)")
 """Numbers and quoted texts: who states one wants it used."""
 _CUT = re.compile(r".*\w(?:…|\.{3})|.*(?:^|/)path/to/.*", re.IGNORECASE | re.DOTALL)
@@ -24,6 +24,8 @@ _FILE = re.compile(
 _TAKES_FILE = re.compile(
     r"file|path|dir|folder|location|url|uri|source|input|output|image|document|name|cwd|root", re.IGNORECASE
 )
+_NO_FILE = re.compile(r"\bnot (?:an?|the) (?:\w+ )?(?:file|path|url)\w*(?: \w+)?", re.IGNORECASE)
+"""What a parameter says it does not take."""
 
 
 class Grounded:
@@ -53,7 +55,7 @@ class Grounded:
             said = (
                 f"{name} {properties[name].get('description', '')}" if isinstance(properties.get(name), dict) else name
             )
-            if _FILE.fullmatch(text) and not _TAKES_FILE.search(said):
+            if _FILE.fullmatch(text) and not _TAKES_FILE.search(_NO_FILE.sub(" ", said)):
                 return Outcome.drop("a file's name for its content", f"{name}: {text}"[:80], item.text)
         if not arguments and (stated := _VALUE.search(item.text)):
             return Outcome.drop("no argument takes what is stated", stated[0][:80], item.text)

@@ -6,6 +6,7 @@ The rooms synth and server stand side by side and may not import each other; the
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -164,6 +165,13 @@ def _store(folder: Path, cache: Path | None) -> AnswerStore:
     return AnswerStore(cache or own, own)
 
 
+_UNITS = (
+    "second|minute|hour|day|week|month|year|kilo|metre|meter|mile|dozen|hundred|thousand|million|half|quarter|mega|giga"
+)
+_ARTICLE = re.compile(rf"\b(?:an?|single|once)\b(?!\s+(?:{_UNITS}))", re.IGNORECASE)
+"""A one that counts nothing: "an hour" is sixty minutes, "a company" no number."""
+
+
 def ungrounded(tool: Tool, text: str, arguments: JsonObject) -> list[str]:
     """Names of the arguments whose values the text does not give, by the rules that `suggest_call` keeps to."""
     from toolscout.schema import simplify_arguments
@@ -171,15 +179,31 @@ def ungrounded(tool: Tool, text: str, arguments: JsonObject) -> list[str]:
 
     schema = simplify_arguments(tool.input_schema)
     grounds = Grounds(text)
+    # Nobody who says "a company" has given the number 1, let alone a hundred of them.
+    numbers = Grounds(_ARTICLE.sub(" ", text))
     found = []
     for name, value in arguments.items():
         node = schema["properties"].get(name, {})
         # A required argument has to have a value, if need be its default.
         bare = {k: v for k, v in node.items() if k != "default"} if name in schema["required"] else node
         made_up = invented(name, node, value, grounds) or echoes(name, node, value, grounds)
-        if made_up or idle(bare, value, grounds) or _mostly_untraced(value, grounds):
+        unasked = name not in schema["required"] and _unasked(node, value, grounds, numbers)
+        if made_up or unasked or idle(bare, value, grounds) or _mostly_untraced(value, grounds):
             found.append(name)
     return found
+
+
+def _unasked(node: JsonObject, value: object, grounds: Grounds, numbers: Grounds) -> bool:
+    """Of an optional text or number, whether nothing in the text asks for it. Stricter than what `suggest_call` keeps
+    to: that a description names a value as an example is no reason for an instruction to mean it."""
+    if "enum" in node or any("enum" in way for way in node.get("anyOf", ())):
+        return False
+    if isinstance(value, str):
+        return not (grounds.touches(value) or grounds.dates(value) or value in ("true", "false"))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        bounds = (node.get("minimum"), node.get("maximum"))
+        return not (grounds.touches(value) or numbers.derives(value) or value in bounds)
+    return False
 
 
 def _mostly_untraced(value: object, grounds: Grounds) -> bool:
