@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole way in small: from packages of two registries to a search and a model of your own. Meant for two cores and about
-# an hour: the crawl took 2 to 11 minutes there beside other work; the whole has not been run to its end yet.
+# an hour; most of it is a language model writing the data, which a faster ENDPOINT shortens (docs/NUMBERS.md has a run).
 #
 #   runs/small.sh OUT
 #
@@ -85,7 +85,7 @@ run eval calls --tools "$tools" --calls "$out/test.jsonl" --limit "${ROWS:-20}" 
 run eval calls --tools "$tools" --calls "$out/test.jsonl" --limit "${ROWS:-20}" --model "$out/caller.gguf" --json "$out/calls-after.json"
 
 stage "6. Use: the model in process, behind suggest_call"
-TOOLSCOUT_MODEL=$out/caller.gguf run suggest "what time is it in Lisbon"
+TOOLSCOUT_MODEL=$out/caller.gguf run suggest "what time is it in the time zone Europe/Lisbon"
 cat <<EOF
 
 Done. The pages to read: $out/crawl-report, $out/synth/report.html, $out/retrieval.
