@@ -130,7 +130,7 @@ def execute(
     env |= {f"TOOLSCOUT_{name}": v for name, v in (("MODEL", model), ("MODEL_URL", model_url)) if v}
     making = synth_settings(call_timeout=call_timeout, calls_at_once=calls_at_once, calls_a_server=calls_a_server)
     how = Executing(making, trials, seed, writes, [name.strip() for name in again.split(",") if name.strip()])
-    lookup = _from_files(tools, servers or ()) if tools else _from_home(home, chosen)
+    lookup = _from_files(tools, servers or []) if tools else _from_home(home, chosen)
     asked = read_rows(calls, limit, seed)
     rows, left = measurable(asked, lookup, gold=gold, writes=writes)
     for why, n in left.items():
@@ -180,7 +180,7 @@ def execute(
     _show(quiet, execute_tables(run.result))
 
 
-def _from_files(tools: list[Path], servers: Iterable[Path]) -> Lookup:
+def _from_files(tools: list[Path], servers: list[Path]) -> Lookup:
     from toolscout.eval.rows import read_servers, read_tools
 
     pool, known = read_tools(tools), read_servers(servers)
