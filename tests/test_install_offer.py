@@ -333,9 +333,16 @@ async def test_a_package_is_installed_from_its_registry(
     assert home.server.install == install
 
 
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends any answer, as most do: FastMCP's own checks answers against the form since 4.2."""
+    monkeypatch.setattr("fastmcp.client.elicitation._validate_form_content", lambda *_: None, raising=False)
+
+
 # --- no yes --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("careless")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize(
     "answer",
@@ -355,6 +362,7 @@ async def test_anything_but_a_ticked_box_changes_nothing(home: Home, mode: str, 
     assert home.state == before
 
 
+@pytest.mark.usefixtures("careless")
 @pytest.mark.parametrize("value", ["", "  ", "--eval=1", "a\u202eb", "<directory>", "x" * 1001, 7, None])
 async def test_a_value_that_cannot_stand_for_a_placeholder_installs_nothing(home: Home, value: Any) -> None:
     home.put(install=home.server.install.model_copy(update={"args": [str(TINY), "--name", "<directory>"]}))

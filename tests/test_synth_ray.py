@@ -29,6 +29,7 @@ from toolscout.cli import execute
 from toolscout.commands.synth_bench import open_bench
 from toolscout.errors import ModelError, NotAllowed, ToolscoutError
 from toolscout.jsonl import write_records
+from toolscout.records import Call, GoldCall
 from toolscout.synth.chat import Reply, TooLong, Unreachable
 from toolscout.synth.drafts import subjects
 from toolscout.synth.pipeline import Result, make_calls
@@ -253,7 +254,8 @@ def test_every_command_that_asks_models_takes_a_cluster(
 ) -> None:
     """And says in one sentence what is wrong, before anything is started."""
     write_records(tmp_path / "tools.jsonl", TOOLS)
-    write_records(tmp_path / "calls.jsonl", [])
+    gold = GoldCall(tool_id=TOOLS[0].tool_id, arguments={})
+    write_records(tmp_path / "calls.jsonl", [Call(id="one", query="Do it for Oslo", gold=[gold])])
     base = ["--tools", str(tmp_path / "tools.jsonl"), "--out", str(tmp_path / "out")]
     rows = ["--calls", str(tmp_path / "calls.jsonl")]
     commands = (
