@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,10 @@ from typer.testing import CliRunner
 
 from toolscout.cli import app
 from toolscout.errors import NotAllowed, NotFound
+from toolscout.server.backends.llama import own_cores
 from toolscout.server.backends.openai import OpenAIBackend
 from toolscout.server.backends.tuning import tuning_of_name
-from toolscout.server.model_serving.gguf import gguf_plan
+from toolscout.server.model_serving.gguf import GgufPlan, gguf_plan
 from toolscout.server.models import KNOWN
 from toolscout.settings import Settings
 
@@ -91,3 +93,19 @@ def test_options_of_the_other_server_are_refused(tmp_path: Path, home: Path) -> 
     assert "--dtype is for vLLM" in str(given.exception)
     given = CliRunner().invoke(app, ["model", "serve", str(tmp_path), "--slots", "2"])
     assert "how many requests" in str(given.exception)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, own_cores()), (3, 3)])
+def test_a_server_has_all_cores_however_busy_they_are_when_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int, given: int
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (99.0, 99.0, 99.0), raising=False)
+    started: dict[str, Any] = {}
+
+    def load(path: Path, **options: Any) -> Any:
+        started.update(options)
+        return SimpleNamespace(listening_address="http://127.0.0.1:1")
+
+    monkeypatch.setattr("toolscout.server.model_serving.gguf.load_server", load)
+    GgufPlan(tmp_path / "base.gguf", None, "base", threads=asked).start()
+    assert started["threads"] == given
