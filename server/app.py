@@ -102,7 +102,7 @@ class App:
     async def _dispatch(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams, call: Call
     ) -> dict[str, Any]:
-        arguments = dict(params.arguments or {})
+        arguments = _said(params.arguments or {}, _INPUTS[params.name])
         if params.name == "invoke":
             arguments = _renamed(arguments)
         if problems := validate(arguments, _INPUTS[params.name], key=f"toolscout:{params.name}"):
@@ -172,6 +172,20 @@ class App:
         if self.engine.knows(name):
             return f'{name} is reached through invoke: call invoke with {{"tool_id": "{name}", "arguments": {{...}}}}.'
         return f"There is no tool {name!r} here, only {known}. Use find_tools to find tools of other servers."
+
+
+def _said(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without optional ones of ours that say nothing: null, an empty text, an empty list.
+
+    Models that are made to fill in every field (OpenAI's strict mode), and small ones, write ``"requests": []`` beside
+    a query; refused, some repeat it until their turns are used up.
+    """
+    required = schema.get("required", ())
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name in required or name not in schema["properties"] or not (value is None or value in ("", []))
+    }
 
 
 def _renamed(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,6 @@ FIND_INPUT: dict[str, Any] = {
                 "required": ["tool"],
                 "additionalProperties": False,
             },
-            "minItems": 1,
             "maxItems": 10,
         },
         "limit": {
@@ -138,7 +137,6 @@ SUGGEST_INPUT: dict[str, Any] = {
         "tool_ids": {
             "type": "array",
             "items": _TOOL_ID,
-            "minItems": 1,
             "maxItems": 20,
             "description": "Candidates to choose from; without them Toolscout searches.",
         },
@@ -225,7 +223,8 @@ def tool_definitions(behind: str) -> list[dict[str, Any]]:
             "description": (
                 "Search the tools of many MCP servers by what you want to do and get the few that fit, best first: "
                 "tool_id, one-line summary, signature, whether it is ready to call. Says no_match when nothing fits. "
-                f"Use it before saying that something cannot be done. {behind}"
+                "Use it before saying that something cannot be done; then invoke the tool that you pick, by its tool_id. "
+                f"{behind}"
             ),
             "inputSchema": FIND_INPUT,
             "outputSchema": FIND_OUTPUT,

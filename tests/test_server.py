@@ -172,6 +172,34 @@ async def test_envelopes_that_models_send(ready: Settings, sent: dict[str, Any],
     assert not result.is_error and text(result) == answer
 
 
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("find_tools", {"query": "echo text back", "requests": [], "servers": [], "detail": None}),
+        ("find_tools", {"query": "", "requests": [{"tool": "echo text back"}], "limit": None}),
+        ("suggest_call", {"task": "echo hi", "tool_ids": [], "context": None}),
+        ("invoke", {"tool_id": "tiny/echo", "arguments": {"text": "hi"}, "timeout_s": None, "dry_run": None}),
+    ],
+)
+async def test_optional_arguments_that_say_nothing_are_as_if_left_out(
+    ready: Settings, name: str, sent: dict[str, Any]
+) -> None:
+    async with Engine(ready) as engine:
+        await engine.loaded()
+        async with Client(App(engine).fastmcp, mode="auto") as client:
+            result = await client.call_tool_mcp(name, sent)
+            told = {key: value for key, value in sent.items() if value not in (None, "", [])}
+            assert not result.is_error and text(result) == text(await client.call_tool_mcp(name, told))
+
+
+async def test_required_arguments_that_say_nothing_are_refused(ready: Settings) -> None:
+    async with Engine(ready) as engine:
+        await engine.loaded()
+        async with Client(App(engine).fastmcp, mode="auto") as client:
+            for name, sent in (("suggest_call", {"task": ""}), ("invoke", {"tool_id": None})):
+                assert (await client.call_tool_mcp(name, sent)).is_error
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_broken_upstreams_leave_the_server_serving(ready: Settings, mode: str) -> None:
     """Through the whole server, over stdio: one clear tool error each, and the next call works."""

@@ -211,7 +211,10 @@ def _toolset(client: Any, doing: Doing, server: str, turns: int) -> Any:
             made.seconds = round(time.perf_counter() - began, 3)
         return result
 
-    return MCPToolset(client, tool_error_behavior="failed", process_tool_call=noted, max_retries=turns)
+    # Clients show a server's instructions to their model, so this one does, in every arm.
+    return MCPToolset(
+        client, tool_error_behavior="failed", process_tool_call=noted, max_retries=turns, include_instructions=True
+    )
 
 
 def _tool_id(server: str, name: str, args: Mapping[str, Any]) -> str:
