@@ -269,7 +269,10 @@ class SearchIndex:
         return int(found[0]) if len(found) else -1
 
     def similar_tool_ids(self, text: str, k: int = 5) -> list[str]:
-        """Ids that are written most alike, best first: for "did you mean". A bare tool name counts as well."""
+        """Ids that are written most alike, best first: for "did you mean".
+
+        A bare tool name counts as well, and a server's id (or its last part) means that server's tools.
+        """
         signatures = self._arrays["tool.trigrams"]
         if not len(signatures) or not text.strip():
             return []
@@ -280,6 +283,9 @@ class SearchIndex:
 
         def likeness(tool_id: str) -> float:
             other = tool_id.casefold()
+            server = other.rpartition("/")[0]
+            if wanted in (server, server.rsplit("/", 1)[-1]):
+                return 1.0
             whole = difflib.SequenceMatcher(None, wanted, other).ratio()
             name = difflib.SequenceMatcher(None, wanted.rsplit("/", 1)[-1], other.rsplit("/", 1)[-1]).ratio()
             return 0.5 * whole + 0.5 * name

@@ -66,6 +66,7 @@ _INSTALL_SECONDS = 300.0  # a first start downloads the package
 _MEND_AGAIN_SECONDS = 5.0
 _EXEMPLARS = 5  # worked calls in a prompt, as MCP-Flow shows
 _MEND_SELDOM_SECONDS = 60.0
+_SIMILAR = 5
 
 
 class Engine:
@@ -805,7 +806,7 @@ class Engine:
         return server if state is server.state else server.model_copy(update={"state": state})
 
     def _similar(self, text: str) -> list[str]:
-        near = self._index.similar_tool_ids(text, 3) if self._index is not None else []
+        near = self._index.similar_tool_ids(text, _SIMILAR) if self._index is not None else []
         policy = self._policy()
         return [
             tool_id

@@ -22,6 +22,7 @@ from toolscout.server.telling.telemetry import current_call
 from toolscout.server.upstreams.errors import Refused
 from toolscout.server.upstreams.pool import UpstreamPool, as_result, complete
 from toolscout.settings import Settings
+from toolscout.signature import compact_signature
 from toolscout.validation import bounded_schema, explain, schema_trouble, unwrap_envelope, validate
 
 if TYPE_CHECKING:
@@ -284,10 +285,15 @@ class Invoker:
                 hint=f"A person can see why: toolscout refresh {shlex.quote(name)}",
             )
         near = [t for t in self._suggest_ids(tool_id) if t != tool_id][:_SUGGESTED]
-        hint = f"Nearest: {', '.join(near)}." if near else ""
+        hint = f"Nearest: {', '.join(map(self._signed, near))}." if near else ""
         raise NotFound(
             f"There is no tool '{tool_id}'.", hint=f"{hint} Use find_tools to look for the right one.".strip()
         )
+
+    def _signed(self, tool_id: str) -> str:
+        """The id with the tool's signature, so that the next call can be the right one."""
+        tool = self._find_tool(tool_id)
+        return f"{tool_id}({compact_signature(tool)})" if tool and tool.review is Review.APPROVED else tool_id
 
     def _check_review(self, tool: Tool, server: Server | None) -> None:
         """Refuse what must not be called, saying what a person has to do."""

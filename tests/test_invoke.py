@@ -142,7 +142,7 @@ async def test_arguments_that_are_no_object(world: World, arguments: object) -> 
 
 async def test_an_unknown_tool_names_the_nearest(world: World) -> None:
     failed, text = await world("tiny/ech", {})
-    assert failed and "There is no tool 'tiny/ech'. Nearest: tiny/echo" in text and "find_tools" in text
+    assert failed and "There is no tool 'tiny/ech'. Nearest: tiny/echo(text" in text and "find_tools" in text
     assert (await world("zzz", {}))[1] == "There is no tool 'zzz'. Use find_tools to look for the right one."
     for odd in ("", "  ", None, 5):
         failed, text = await world(odd, {}) if isinstance(odd, str) else await _raw(world, odd)

@@ -256,6 +256,8 @@ def test_did_you_mean(index: SearchIndex) -> None:
     assert index.similar_tool_ids("acme/github/create_isue")[0] == "acme/github/create_issue"
     assert set(index.similar_tool_ids("createIssue")[:2]) == {"acme/github/create_issue", "acme/gitlab/create_issue"}
     assert index.similar_tool_ids("merge_pdf", k=1) == ["acme/pdf/merge_pdfs"]
+    for named in ("acme/github", "github"):
+        assert {i.rpartition("/")[0] for i in index.similar_tool_ids(named, k=2)} == {"acme/github"}
     assert index.similar_tool_ids("") == []
     assert index.similar_tool_ids("zzzzqqqq") == []
 
