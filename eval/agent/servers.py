@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from toolscout.errors import BadInput, NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.eval.agent.tasks import Coordinates
 from toolscout.eval.rows import Say
-from toolscout.records import JsonObject
+from toolscout.records import JsonObject, Review
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
@@ -119,9 +119,10 @@ def opened(sandbox: Sandbox, job: Any, folder: Path, *, network: bool) -> list[s
 
 
 async def build_home(fleet: Fleet, settings: Settings, say: Say) -> int:
-    """Configure the servers in the settings' home, list their tools and index them; returns the number of tools.
+    """Configure the servers in the settings' home, list their tools and index them; returns how many can be found.
 
-    Raises UpstreamError naming a server that cannot be listed: an arm without it would not be compared fairly.
+    Raises UpstreamError naming a server that cannot be listed, or all of whose tools wait for review: an arm without
+    it would not be compared fairly. Single tools that wait are said, and only the arm with all tools has them.
     """
     from toolscout.server.config import ServersFile
     from toolscout.server.engine import Engine
@@ -136,7 +137,18 @@ async def build_home(fleet: Fleet, settings: Settings, say: Say) -> int:
             except ToolscoutError as error:
                 raise UpstreamError(f"The server {name} cannot be started: {error}", error.hint) from None
         await engine.reindex()
-        return len(list(engine.catalogue.tools()))
+        listed = list(engine.catalogue.tools())
+    held = [tool for tool in listed if tool.review is not Review.APPROVED]
+    for name in fleet.entries:
+        if all(tool in held for tool in listed if tool.server_id == name):
+            found = [f["message"] for tool in held if tool.server_id == name for f in tool.findings]
+            why = found[0].rstrip(".") if found else "it lists none"
+            raise UpstreamError(
+                f"No tool of the server {name} can be found: {why}.", "Leave it out, or mend what is found suspicious."
+            )
+    if held:
+        say(f"{len(held)} tools wait for review and are not found: {', '.join(tool.tool_id for tool in held)}")
+    return len(listed) - len(held)
 
 
 def lend_model(settings: Settings, own: Settings) -> None:

@@ -19,8 +19,8 @@ MAX_PIECES = 4_000
 MAX_TOOL = 240_000
 """Characters read of one tool, seven times what the longest of 31,000 real ones has."""
 
-MAX_INSTALL = 100
-"""Variables, and words of a command line, that are read of one server."""
+MAX_INSTALL = 500
+"""Variables, and words of a command line, that are read of one server; a sandbox's own line has some 200."""
 
 LEAST_ORDER = 5
 """Words from which on a part of an address, an option or a variable's name may be an order to a model."""
