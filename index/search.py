@@ -442,17 +442,24 @@ class SearchIndex:
         """Servers of these ids or names: bool [servers]. An exact id wins over servers of that name."""
         found = np.zeros(self.meta.servers, dtype=np.bool_)
         for name in sorted(names):
-            exact = self._arrays["server.ids"] == np.uint64(id_hash(name))
-            if not exact.any():
-                exact = (self._arrays["server.names"] == np.uint64(name_hash(name))).any(axis=1)
-            if not exact.any():
-                close = self._close_servers(name)
+            called = self._called(name)
+            if not called.any():
+                close = self.close_servers(name)
                 hint = f"Did you mean {', '.join(close)}?" if close else "See `toolscout list`."
                 raise BadInput(f"There is no server {name!r}.", hint)
-            found |= exact
+            found |= called
         return found
 
-    def _close_servers(self, name: str) -> list[str]:
+    def _called(self, name: str) -> npt.NDArray[np.bool_]:
+        exact: npt.NDArray[np.bool_] = self._arrays["server.ids"] == np.uint64(id_hash(name))
+        return exact if exact.any() else (self._arrays["server.names"] == np.uint64(name_hash(name))).any(axis=1)
+
+    def knows_server(self, name: str) -> bool:
+        """Whether a server has this id or name, so that a filter can name it."""
+        return bool(self._called(name).any())
+
+    def close_servers(self, name: str) -> list[str]:
+        """Ids of up to three servers that are written much like ``name``."""
         ids: dict[str, str] = {}
         for i in range(self.meta.servers):
             server_id = str(self._server_records.json(i)["server_id"])

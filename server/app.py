@@ -119,7 +119,7 @@ class App:
             if params.name != "invoke":
                 self.engine.governor.admit_search(params.name, partial(_identity, ctx))
             if params.name == "find_tools":
-                return json_result(await self.engine.find_tools(**arguments))
+                return json_result(await self.engine.find_tools(**arguments, widen=True))
             if params.name == "suggest_call":
                 return json_result(await self.engine.suggest_call(**arguments))
             return await self._invoke(ctx, params, arguments)

@@ -19,7 +19,7 @@ from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import JsonObject, Review, Server, ServerState, Tool
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
-from toolscout.server.find import ADVICE_DENIED, ADVICE_FILTERED, ADVICE_PROBED, compact_answer
+from toolscout.server.find import ADVICE_DENIED, ADVICE_FILTERED, ADVICE_PROBED, compact_answer, missed_servers
 from toolscout.server.holds import Holds
 from toolscout.server.launch import runs
 from toolscout.server.telling.journal import Journal
@@ -329,13 +329,20 @@ class Engine:
         servers: Sequence[str] | None = None,
         read_only: bool = False,
         ready_only: bool = False,
+        widen: bool = False,
     ) -> dict[str, Any]:
         """``find_tools`` of the contract, as its structured answer.
 
+        With ``widen`` a name in ``servers`` that no server has is left out, and told in the advice: models guess names,
+        and some repeat a refused call until their turns are used up.
+
         Raises:
-            BadInput: neither query nor requests, or a server id that is not known.
+            BadInput: neither query nor requests, or (without ``widen``) a server that is not known.
         """
         started = time.perf_counter()
+        missed = ""
+        if widen and servers:
+            servers, missed = await self._known_servers(servers)
         answer = await self.search(
             query, requests, limit=limit, exemplars=exemplars, servers=servers, read_only=read_only,
             ready_only=ready_only,
@@ -351,10 +358,22 @@ class Engine:
         if self._denied(answer):
             advice = ADVICE_DENIED
         shaped = compact_answer(answer, state_of=self.state_of, detail=detail, advice=advice)
+        if missed:
+            shaped["advice"] = " ".join(filter(None, (missed, shaped.get("advice"))))
         text = query or "; ".join(f"{r.get('server', '')} {r['tool']}".strip() for r in requests)
         self.journal.note("find", text, shaped["tools"][0]["tool_id"] if shaped["tools"] else None,
                           "no_match" if answer.no_match else "ok", started)  # fmt: skip
         return shaped
+
+    async def _known_servers(self, names: Sequence[str]) -> tuple[list[str], str]:
+        """Those of the names that are servers', and what to say of the others."""
+        index = await self.index()
+        known = [name for name in names if index.knows_server(name)]
+        if len(known) == len(names):
+            return known, ""
+        strange = [name for name in names if name not in known][:_SIMILAR]
+        close = list(dict.fromkeys(server_id for name in strange for server_id in index.close_servers(name)))
+        return known, missed_servers(strange, close[:_SIMILAR], some=bool(known))
 
     async def search(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolscout.records import Server, ServerState
@@ -67,6 +67,13 @@ def compact_answer(
         if said:
             shaped["advice"] = " ".join(said)
     return shaped
+
+
+def missed_servers(names: Sequence[str], close: Sequence[str], *, some: bool) -> str:
+    """What is said of ``servers`` that are not here; ``some``: others that were named are, and only they searched."""
+    said = ", ".join(repr(name[:60]) for name in names)
+    like = f" (written alike: {', '.join(close)})" if close else ""
+    return f"No server here is called {said}{like}; {'the others' if some else 'all servers'} were searched."
 
 
 def _numbers(requests: list[int]) -> str:

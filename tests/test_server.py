@@ -15,6 +15,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
+from toolscout.errors import BadInput
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import Install, Server, ServerState, Tool
@@ -103,6 +104,25 @@ async def test_structured_requests_and_filters(ready: Settings) -> None:
         assert {tool["tool_id"].split("/")[0] for tool in only.structured_content["tools"]} <= {"tiny"}
         none = await client.call_tool_mcp("find_tools", {"query": "weather forecast", "read_only": True})
         assert none.structured_content["no_match"] and "filters (read_only)" in none.structured_content["advice"]
+
+
+async def test_a_server_that_is_not_here_does_not_end_the_search(ready: Settings) -> None:
+    async with connected(ready) as client:
+
+        async def found(servers: list[str]) -> Any:
+            asked = {"query": "echo a text", "servers": servers}
+            answer = (await client.call_tool_mcp("find_tools", asked)).structured_content
+            assert validate(answer, FIND_OUTPUT) == []
+            return answer
+
+        everywhere = await found(["Harbour"])
+        assert everywhere["tools"] and "'Harbour'; all servers were searched." in everywhere["advice"]
+        some = await found(["tinny", "weather"])
+        assert "'tinny' (written alike: tiny); the others were searched." in some["advice"]
+        assert {tool["tool_id"].split("/")[0] for tool in some["tools"]} <= {"weather"}
+    async with Engine(ready) as engine:
+        with pytest.raises(BadInput, match="There is no server 'Harbour'"):
+            await engine.find_tools("echo a text", servers=["Harbour"])
 
 
 async def test_of_several_requests_each_tool_says_which_it_serves(
