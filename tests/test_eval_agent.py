@@ -21,9 +21,10 @@ from toolscout.eval.agent.loop import Doing, Made, Mind
 from toolscout.eval.agent.report import agent_report, agent_tables
 from toolscout.eval.agent.run import AgentOptions, AgentRun, _environment, _mine, _todo, measure_agent
 from toolscout.eval.agent.score import Prices, score
-from toolscout.eval.agent.servers import opened
+from toolscout.eval.agent.servers import lend_model, opened
 from toolscout.eval.agent.trials import Trial, failure_of
 from toolscout.eval.agent.written_calls import written_call
+from toolscout.server.models import KNOWN, InstalledModel, ModelStore
 from toolscout.settings import Settings
 
 SERVER = """
@@ -568,6 +569,21 @@ def test_gaia_goes_through_the_same_harness(files: Path, settings: Settings, tmp
         run = measure_agent(options(files, endpoint.url, arms=["all"], gaia=path), settings=settings)
     assert [(t.passed, t.split) for t in run.trials] == [(True, "level 1")]
     assert isinstance(run, AgentRun)
+
+
+def test_the_throw_away_home_has_the_models_of_the_users(tmp_path: Path) -> None:
+    """An adapter that comes with Toolscout is there only with its base beside it."""
+    own, lent = Settings(home=tmp_path / "own"), Settings(home=tmp_path / "lent")
+    lent.home.mkdir()
+    lend_model(lent, own)  # nothing is pulled
+    assert not lent.models_dir.exists()
+    base = own.models_dir / KNOWN["smollm2-135m"].file
+    base.parent.mkdir(parents=True)
+    base.write_bytes(b"GGUF")
+    ModelStore(own)._remember(InstalledModel("smollm2-135m", base, "", 4, "test"))
+    lend_model(lent, own)
+    names = [model.name for model in ModelStore(lent).installed()]
+    assert names == [model.name for model in ModelStore(own).installed()] and "toolscout-smollm2-135m" in names
 
 
 def test_a_server_whose_tools_all_wait_for_review_ends_the_run(files: Path, settings: Settings, tmp_path: Path) -> None:

@@ -64,12 +64,16 @@ class Mind:
 
 @dataclass
 class Made:
-    """One tool call as it was made. ``tool``: the id of the tool that did it (``server/tool``, or Toolscout's own)."""
+    """One tool call as it was made. ``tool``: the id of the tool that did it (``server/tool``, or Toolscout's own).
+
+    ``args``: its arguments as JSON, cut after 300 characters; ``said``: its error, cut likewise.
+    """
 
     tool: str
     ok: bool = True
     seconds: float = 0.0
     said: str = ""
+    args: str = ""
 
 
 @dataclass
@@ -199,7 +203,7 @@ def _toolset(client: Any, doing: Doing, server: str, turns: int) -> Any:
     from pydantic_ai.mcp import MCPToolset
 
     async def noted(_: Any, call: Any, name: str, args: dict[str, Any]) -> Any:
-        made = Made(_tool_id(server, name, args))
+        made = Made(_tool_id(server, name, args), args=_written(args))
         doing.calls.append(made)
         began = time.perf_counter()
         try:
@@ -222,6 +226,10 @@ def _tool_id(server: str, name: str, args: Mapping[str, Any]) -> str:
     if server:
         return f"{server}/{name}"
     return str(args.get("tool_id") or "toolscout/invoke") if name == "invoke" else f"toolscout/{name}"
+
+
+def _written(args: Mapping[str, Any]) -> str:
+    return json.dumps(args, ensure_ascii=False)[:_SHOWN]
 
 
 async def _bootstrap(client: Any, request: str, doing: Doing, mind: Mind) -> list[Any]:
@@ -253,7 +261,7 @@ async def _bootstrap(client: Any, request: str, doing: Doing, mind: Mind) -> lis
 
 async def _made(client: Any, doing: Doing, name: str, args: JsonObject, seconds: float) -> Any:
     """A call of the bootstrap's; None if it took too long."""
-    made = Made(_tool_id("", name, args))
+    made = Made(_tool_id("", name, args), args=_written(args))
     doing.calls.append(made)
     began = time.perf_counter()
     try:

@@ -152,21 +152,9 @@ async def build_home(fleet: Fleet, settings: Settings, say: Say) -> int:
 
 
 def lend_model(settings: Settings, own: Settings) -> None:
-    """Let the throw-away home use the model that writes the user's calls, where it lies."""
-    from toolscout.server.models import ModelStore
-
-    if own.model_url:
-        return
-    model = ModelStore(own).resolve()
-    if model is not None and model.path.exists() and not _packaged(model.name):
-        ModelStore(settings).add(str(model.path), name=model.name)
-
-
-def _packaged(name: str) -> bool:
-    from toolscout.server.models import packaged_model
-
-    found = packaged_model()
-    return found is not None and found.name == name
+    """Let the throw-away home use the models that are pulled in the user's: an adapter needs its base beside it."""
+    if not own.model_url and own.models_dir.is_dir():
+        settings.models_dir.symlink_to(own.models_dir.absolute(), target_is_directory=True)
 
 
 async def _installed(
