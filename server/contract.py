@@ -223,7 +223,7 @@ def tool_definitions(behind: str) -> list[dict[str, Any]]:
             "description": (
                 "Search the tools of many MCP servers by what you want to do and get the few that fit, best first: "
                 "tool_id, one-line summary, signature, whether it is ready to call. Says no_match when nothing fits. "
-                "Use it before saying that something cannot be done; then invoke the tool that you pick, by its tool_id. "
+                "Use it before saying that something cannot be done; then invoke the tool that you pick. "
                 f"{behind}"
             ),
             "inputSchema": FIND_INPUT,
