@@ -320,14 +320,17 @@ def _set(pairs: list[str] | None, decided: Sequence[str] = ()) -> dict[str, str]
 
 
 def _settings(pairs: list[str] | None, **named: str) -> Any:
-    """Settings from the environment, changed by ``--set NAME=VALUE`` and by options that were given."""
+    """Settings from the environment, changed by ``--set NAME=VALUE`` and by options that were given.
+
+    ``model_fields_set`` has what was named in either place, also where it is the default.
+    """
     from pydantic import ValidationError
 
     from toolscout.settings import Settings
 
     changed = _set(pairs) | {name: value for name, value in named.items() if value}
     try:
-        return Settings.model_validate(Settings().model_dump() | changed)
+        return Settings.model_validate(Settings().model_dump(exclude_unset=True) | changed)
     except ValidationError as error:
         reasons = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise BadInput(f"The settings are not valid: {reasons}.") from None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, NotFound
 from toolscout.jsonl import read_records
 from toolscout.records import Call, JsonObject, Server, Tool
 
@@ -52,6 +52,17 @@ def read_tools(paths: Sequence[Path]) -> dict[str, Tool]:
     if not tools:
         raise BadInput("The tools files hold no tools.", "Give at least one file of tools with --tools.")
     return tools
+
+
+def check_files(tools: Iterable[Path], servers: Iterable[Path] = ()) -> None:
+    """Asked before an index is built: an import's own words would speak of a catalogue that nobody fills.
+
+    Raises NotFound for a file that does not exist; the hint names the option that gave it.
+    """
+    for option, paths in (("--tools", tools), ("--servers", servers)):
+        for path in paths:
+            if not path.exists():
+                raise NotFound(f"There is no file {path}.", f"Check the paths of {option}.")
 
 
 def read_servers(paths: Sequence[Path]) -> dict[str, Server]:

@@ -51,7 +51,11 @@ def work_file(path: Path | None, header: JsonObject) -> Iterator[Work]:
 
 @contextmanager
 def alone(work: Path | None) -> Iterator[None]:
-    """Keeps a second run away from the same work file: both would do, and write, the same rows."""
+    """Keeps a second run away from the same work file: both would do, and write, the same rows.
+
+    The empty lock file stays. Were it unlinked, a run that has opened it could lock what has no name any more while a
+    third one locks a new file of the name; of the filelock versions that we take not all notice that.
+    """
     if work is None:
         yield
         return

@@ -105,6 +105,23 @@ def test_usage_errors_are_one_sentence_on_stderr(arguments: list[str], words: st
     assert "Traceback" not in captured.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["eval", "retrieval", "--json"], "toolscout eval retrieval"),
+        (["eval", "setup", "--home", "setup", "--report"], "toolscout eval setup"),
+        (["catalog", "import", "catalog", "--tools"], "toolscout catalog import"),
+        (["find", "--limit"], "toolscout find"),
+        (["eval", "retrieval", "--limit", "x"], "toolscout eval retrieval"),
+    ],
+)
+def test_an_option_without_its_value_points_at_its_commands_help(
+    arguments: list[str], command: str, capsys: Capture
+) -> None:
+    assert execute(arguments) == 2
+    assert capsys.readouterr().err.rstrip().endswith(f"See: {command} --help")
+
+
 def test_a_failure_is_json_too_where_json_was_asked(capsys: Capture) -> None:
     assert execute(["remove", "nothing", "--json"]) == 3
     failure = data(capsys)

@@ -18,7 +18,7 @@ from toolscout.crawler.enrich.run import Asking, enrich
 from toolscout.crawler.enrich.store import EnrichmentStore
 from toolscout.crawler.enrich.summary import LIMIT, extract
 from toolscout.crawler.enrich.text import names_in_words
-from toolscout.crawler.enrich.writer import Pair, Terms
+from toolscout.crawler.enrich.writer import Pair, Terms, shown
 from toolscout.crawler.export import export_files, into_catalogue
 from toolscout.crawler.sources.base import Batch, Found
 from toolscout.crawler.state import State
@@ -319,6 +319,24 @@ def test_the_cost_ceiling_holds_over_runs(
         assert store.price() <= 0.3 and done.written is not None
         assert all(f["summary"] for f in facts.values())
     assert done.written.failed["cost ceiling"] == len(pairs) - len(endpoint.asked) > 0 < len(endpoint.asked)
+
+
+def test_the_cost_ceiling_holds_where_every_byte_is_a_token(
+    serve: Callable[..., ChatEndpoint], store: EnrichmentStore, encoder: OnnxEncoder
+) -> None:
+    """Scripts and emoji that a vocabulary lacks are written byte by byte."""
+
+    def reply(body: Body) -> Reply:
+        sent = sum(len(m["content"].encode()) + 20 for m in body["messages"]) + len(json.dumps(body["response_format"]))
+        return said(json.dumps({"summary": GOOD}), prompt_tokens=sent, completion_tokens=220)
+
+    endpoint = serve(reply)
+    pairs = [pair(f"s{n}", "𒀀𒁀𒂀 🦤🪿🫎" * 40, "list_all", instructions="𒀀🦤" * 90) for n in range(4)]
+    # reserved for by half a token a byte, the first one alone cost more than the ceiling
+    one = Terms(price_in=1000.0).most(shown(*pairs[0]))
+    _, done = facts_by(endpoint.url, store, encoder, pairs, price_in=1000.0, ceiling=1.6 * one, concurrency=1)
+    assert 0.8 * one < store.price() <= 1.6 * one and len(endpoint.asked) == 1
+    assert done.written is not None and done.written.failed == {"cost ceiling": 3}
 
 
 def test_a_ceiling_without_prices_is_refused() -> None:

@@ -24,6 +24,7 @@ from toolscout.eval.agent.score import Prices, score
 from toolscout.eval.agent.servers import lend_model, opened
 from toolscout.eval.agent.trials import Trial, failure_of
 from toolscout.eval.agent.written_calls import written_call
+from toolscout.eval.cli import _settings
 from toolscout.server.models import KNOWN, InstalledModel, ModelStore
 from toolscout.settings import Settings
 
@@ -199,6 +200,8 @@ def test_only_the_same_run_is_gone_on_with(
     assert header({"model": str(weights), "health": health}) != first
     secret = header({"model_key": "hush", "auth_token": "hush"})
     assert "hush" not in json.dumps(secret)
+    # A time to start that is named counts, the default, too: without one servers get longer.
+    assert len({json.dumps(header({"upstream_start_timeout": s} if s else {})) for s in (None, 30.0, 120.0)}) == 3
 
     # The set's servers: their coordinates count, and the sandbox.
     def own(version: str) -> Any:
@@ -247,6 +250,18 @@ def test_the_served_toolscout_gets_every_setting(settings: Settings, monkeypatch
     assert (read.model_chooses, read.probe_offers, read.allowed_hosts) == (False, True, ["a", "b"])
     # A slow machine is no fault of an arm's, unless somebody says what is too slow.
     assert "120" in _environment(_mine(settings, Path("x")))["TOOLSCOUT_UPSTREAM_START_TIMEOUT"]
+
+
+@pytest.mark.parametrize("named", ["--set", "variable"])
+def test_a_time_to_start_that_is_named_holds_though_it_is_the_default(
+    named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if named == "variable":
+        monkeypatch.setenv("TOOLSCOUT_UPSTREAM_START_TIMEOUT", "30")
+    chosen = _settings(["upstream_start_timeout=30"] if named == "--set" else None)
+    assert _mine(chosen, Path("x")).upstream_start_timeout == 30
+    monkeypatch.delenv("TOOLSCOUT_UPSTREAM_START_TIMEOUT", raising=False)
+    assert _mine(_settings(["model=m"]), Path("x")).upstream_start_timeout == 120
 
 
 def test_a_server_that_ends_on_the_newer_protocols_first_request_is_greeted_by_the_older_one(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_endpoint import Body, ChatEndpoint, said
+from chat_endpoint import Body, ChatEndpoint, refused, said
 from fastmcp import Client
 from fastmcp.client.transports import ClientTransport, FastMCPTransport
 
@@ -254,6 +254,43 @@ def test_gold_calls_judged_by_checks_and_by_a_model(serve: Any, harbour: Path, t
     # what failed is made again on demand, and only that
     again = run(harbour, tmp_path, ROWS, *options, "--again", "api_error")
     assert called(harbour) - made == {"get_tide north": 2} and again["calls"]["by_cause"] != calls["by_cause"]
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_content_filter_refuses_one_question(serve: Any, harbour: Path, tmp_path: Path, capsys: Any) -> None:
+    """Once it ended the command, at that row at every run."""
+    endpoint = serve()
+    judge = endpoint.reply
+
+    def reply(body: Body) -> Any:
+        asked = json.dumps(body["messages"])
+        if "Borealis" in asked:
+            return refused("The response was filtered by the content management policy", 400)
+        if "Dione" in asked:
+            silent = {"message": {"content": None, "refusal": "No."}, "finish_reason": "content_filter"}
+            return 200, {"choices": [silent]}
+        return judge(body)
+
+    endpoint.reply = reply
+    rows = [row(name, gold("find_ship", name=name)) for name in ("Ada", "Borealis", "Cy")]
+    rows.append(row("Dione", gold("find_ship", name="Dione"), expect={"contains": "dione"}))
+    options = ["--gold", "--trials", "1", "--judge-url", endpoint.url]
+    result = run(harbour, tmp_path, rows, *options)
+    assert result["unjudged"] == {"refused by the endpoint": 1, "unusable answer": 1}
+    assert result["judged"] == {"by_rules": 1, "by_model": 2, "not": 1} and result["n"] == 3
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "1 refused by the endpoint, 1 unusable answer" in page and "without the judge" in page
+    assert '"unjudged": "refused by the endpoint"' in (tmp_path / "report" / "rows.jsonl").read_text()
+    # the next run asks again only what was refused, and a judge that takes it now is believed
+    endpoint.reply, asked = judge, len(endpoint.asked)
+    again = run(harbour, tmp_path, rows, *options)
+    assert len(endpoint.asked) == asked + 1 and again["judged"]["not"] == 0
+    # one that takes nothing is none
+    endpoint.reply = lambda body: refused("no such parameter")
+    calls = write(tmp_path / "more.jsonl", rows[:2])
+    line = ["eval", "execute", "--calls", str(calls), "--home", str(harbour), "--quiet", "--gold", "--trials", "1"]
+    assert execute([*line, "--judge-url", endpoint.url, "--set", f"upstream_start_timeout={PATIENCE}"]) == 6
+    assert "The judge cannot be asked" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("inside")

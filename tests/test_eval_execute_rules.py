@@ -152,15 +152,25 @@ def test_answers_that_do_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("why", [IN_VAIN, REFUSED])
-async def test_a_judge_that_refuses_ends_the_measurement(why: str) -> None:
-    async def write(*_: Any, **__: Any) -> None:
-        raise NoAnswer(why, "so it said.")
+async def test_a_question_without_an_answer_leaves_its_trial_unjudged(why: str) -> None:
+    """A content filter that refuses one question must not end the others; a judge that takes none must."""
 
-    judge = ModelJudge(Bench({}, {}, synth_settings(), first=cast(Any, SimpleNamespace(write=write))))
-    row, trial = ExecuteRow(id="a", query="q"), Trial("a", 1, "")
+    async def write(messages: Any, read: Any, **_: Any) -> Any:
+        if "poison" in json.dumps(messages):
+            raise NoAnswer(why, "so it said.")
+        return read('{"score": 9}')
+
+    def judge() -> ModelJudge:
+        return ModelJudge(Bench({}, {}, synth_settings(), first=cast(Any, SimpleNamespace(write=write))))
+
+    one, refused, answered = judge(), Trial("a", 1, ""), Trial("b", 1, "")
+    await one.look(ExecuteRow(id="a", query="poison"), refused)
+    assert (refused.passed, refused.unjudged) == (None, why)
     if why == REFUSED:
         with pytest.raises(ModelError, match="cannot be asked: so it said"):
-            await judge.look(row, trial)
-    else:
-        await judge.look(row, trial)
-        assert trial.passed is None
+            one.check()
+    await one.look(ExecuteRow(id="b", query="q"), answered)
+    one.check()
+    assert answered.passed and not answered.unjudged
+    found = score([refused, answered], 1, 0, lambda tool_id: tool_id)
+    assert found["unjudged"] == {why: 1} and found["judged"] == {"by_rules": 0, "by_model": 1, "not": 1}

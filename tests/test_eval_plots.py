@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import eval_results
+import numpy as np
 import pytest
 
 from toolscout.eval.agent.plots import agent_plot
@@ -24,6 +25,7 @@ from toolscout.eval.plots import NO_PLOTS
 from toolscout.eval.retrieval.plots import recall_plot
 from toolscout.eval.retrieval.refusal import wilson
 from toolscout.eval.servers.plots import servers_plot
+from toolscout.eval.strategies.report import strategy_plot
 
 drawn = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the extra 'eval'")
 arms_plot = partial(agent_plot, names=_NAMES)
@@ -119,3 +121,33 @@ def test_a_legend_has_names_that_begin_with_an_underscore(tmp_path: Path) -> Non
 def test_a_row_found_in_part_does_not_count_as_none() -> None:
     low, high = wilson(0.5, 1)
     assert low > 0 and low + high == pytest.approx(1), "around a half"
+
+
+@drawn
+def test_strategies_that_are_equal_do_not_hide_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked for is each one's colour on the paper, the legend aside."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import to_rgb
+
+    seen: list[Any] = []
+    monkeypatch.setattr("toolscout.eval.strategies.report.save_figure", lambda figure, path: seen.append(figure) or "")
+    equal = {"accuracy": 0.8, "tokens": {"counted": 900.0}}
+    # in any order of --strategies
+    pools = [{"size": n, "strategies": dict.fromkeys(("retrieved", "blank", "keyword"), equal)} for n in (10, 100, 500)]
+    strategy_plot({"model": "m", "n": 9, "context": 0, "pools": pools}, tmp_path / "s.png")
+    for axes in seen[0].axes:
+        colours = {line.get_label(): line.get_color() for line in axes.get_lines()}
+        axes.get_legend().remove()
+        axes.set_title("")
+        others = [other for other in seen[0].axes if other is not axes]
+        for other in others:
+            other.set_visible(False)
+        canvas = FigureCanvasAgg(seen[0])
+        canvas.draw()
+        pixels = np.asarray(canvas.buffer_rgba())[..., :3].reshape(-1, 3).astype(int)
+        assert set(colours) == {"blank", "keyword", "retrieved"}
+        for name, colour in colours.items():
+            apart = np.abs(pixels - [round(255 * part) for part in to_rgb(colour)]).max(axis=1)
+            assert (apart < 8).sum() > 40, name
+        for other in others:
+            other.set_visible(True)

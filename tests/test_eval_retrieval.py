@@ -161,8 +161,13 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as missing:
         measure_retrieval(RetrievalFiles([tmp_path / "no.jsonl"], [DATA / "calls.jsonl"]))
+    assert missing.value.hint == "Check the paths of --tools.", "no words of an import that nobody asked for"
+    with pytest.raises(NotFound) as missing:
+        no = [tmp_path / "no.jsonl"]
+        measure_retrieval(RetrievalFiles([DATA / "tools.jsonl"], [DATA / "calls.jsonl"], no))
+    assert missing.value.hint == "Check the paths of --servers."
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"tool_id": "a/b"\n', "utf-8")
     with pytest.raises(BadInput, match=r"broken\.jsonl:1"):

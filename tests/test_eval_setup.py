@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, ToolscoutError
 from toolscout.eval.cli import app
 from toolscout.eval.setup import source as source_module
 from toolscout.eval.setup.measure import measure_setup
@@ -215,13 +215,21 @@ def test_nothing_is_installed(home: Path, tmp_path: Path) -> None:
     assert "Nothing is installed" in (tmp_path / "r" / "report.html").read_text("utf-8")
 
 
-def test_a_whole_catalogue_is_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_catalogue_is_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fill(settings)
     monkeypatch.setattr(source_module, "MOST_TOOLS", len(TOOLS))
     assert len(from_home(settings).tools) == len(TOOLS)
     monkeypatch.setattr(source_module, "MOST_TOOLS", len(TOOLS) - 1)
-    with pytest.raises(BadInput, match="not one person's setup"):
+    with pytest.raises(BadInput, match="not one person's setup") as refused:
         from_home(settings)
+    assert "toolscout add" in refused.value.hint and "import" not in refused.value.hint
+    with pytest.raises(BadInput) as refused:
+        from_home(settings, everything=True)
+    assert "Leave out --everything" in refused.value.hint
+    write_records(tmp_path / "tools.jsonl", TOOLS)
+    with pytest.raises(BadInput) as refused:
+        from_files([tmp_path / "tools.jsonl"])
+    assert "Give --tools only" in refused.value.hint
 
 
 # --- the command and its page ----------------------------------------------------------------------------------------
@@ -292,8 +300,10 @@ def test_the_home_is_only_read_and_its_vectors_are_used(settings: Settings) -> N
         (["--tools", "a.jsonl", "--home", "."], "exclude each other"),
         (["--servers", "a.jsonl"], "--servers needs --tools"),
         (["--home", "/nowhere/at/all"], "There is no folder"),
+        (["--tools", "/nowhere/a.jsonl"], "There is no file /nowhere/a.jsonl. Check the paths of --tools."),
+        (["--tools", __file__, "--servers", "/nowhere/s.jsonl"], "/nowhere/s.jsonl. Check the paths of --servers."),
     ],
 )
 def test_bad_options(arguments: list[str], says: str) -> None:
     ran = CliRunner().invoke(app, ["setup", *arguments])
-    assert says in str(ran.exception)
+    assert isinstance(ran.exception, ToolscoutError) and says in ran.exception.sentence()

@@ -151,7 +151,8 @@ def _execute(arguments: Sequence[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked: the help is the answer
             print(text, file=sys.stderr)
         else:
-            _report(BadInput(text if text.endswith((".", "?", "!")) else f"{text}.", _usage_hint(error)), arguments)
+            hint = f"See: {_asked(error, arguments)} --help"
+            _report(BadInput(text if text.endswith((".", "?", "!")) else f"{text}.", hint), arguments)
         return int(getattr(error, "exit_code", BadInput.exit_code))
 
 
@@ -171,10 +172,23 @@ def _unexpected(error: Exception) -> int:
     return 1
 
 
-def _usage_hint(error: Exception) -> str:
+def _asked(error: Exception, arguments: Sequence[str]) -> str:
+    """The command that a usage error is about, as one would type it."""
     context = getattr(error, "ctx", None)
-    path = getattr(context, "command_path", "toolscout") if context is not None else "toolscout"
-    return f"See: {path} --help"
+    if context is not None:
+        return str(context.command_path)
+    # The parser's own errors (an option without its value) do not say whose they are: the words before tell.
+    path, node, rest = "toolscout", typer.main.get_command(app), list(arguments)
+    if rest[:1] == ["eval"]:
+        from toolscout.eval.cli import app as evaluation
+
+        path, node, rest = "toolscout eval", typer.main.get_command(evaluation), rest[1:]
+    for word in rest:
+        found = getattr(node, "commands", {}).get(word)
+        if found is None:
+            break
+        path, node = f"{path} {word}", found
+    return path
 
 
 def _report(error: ToolscoutError, arguments: Sequence[str]) -> None:

@@ -35,6 +35,8 @@ _FORM: JsonObject = {
     "additionalProperties": False,
 }
 _MAX_TOKENS = 220
+_ENVELOPE = 64
+"""Tokens that a chat template adds to a message, at most."""
 _LEAST = 30
 _TEXT = 800
 _TOOLS = 40
@@ -103,8 +105,10 @@ class Terms:
         return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1_000_000
 
     def most(self, prompt: str) -> float:
-        """Upper bound of one answer: half a token for each byte of the prompt, and the longest answer."""
-        return self.price(len((_SYSTEM + prompt).encode("utf-8", "replace")) / 2 + 64, _MAX_TOKENS)
+        """Upper bound of one answer: a token for each byte of the prompt and of the answer's form (tokenizers fall back
+        to bytes, as for rare scripts and emoji), what a chat template adds, and the longest answer."""
+        texts = (_SYSTEM, prompt, canonical_json(_FORM))
+        return self.price(sum(len(text.encode("utf-8", "replace")) + _ENVELOPE for text in texts), _MAX_TOKENS)
 
 
 @dataclass

@@ -31,6 +31,8 @@ from toolscout.settings import Settings
 
 _START = 120.0
 """Seconds that a server gets to start: a slow machine is no fault of an arm's."""
+_START_TIMEOUT = "upstream_start_timeout"
+_DEFAULT_START = Settings.model_fields[_START_TIMEOUT].default
 _NO_CHECK = [Check(answer=True, contains=["-"])]
 
 
@@ -158,13 +160,16 @@ def _header(options: AgentOptions, todo: _Todo, settings: Settings) -> JsonObjec
     with. Tasks stand in the trials' own keys.
     """
     mind = options.mind
+    toolscout = who_serves(settings)
+    if _patience(settings) == _DEFAULT_START:  # named, and not the longer time that stands for it elsewhere
+        toolscout["settings"][_START_TIMEOUT] = f"{_DEFAULT_START}"
     own = {name: at.model_dump(mode="json") for name, at in todo.servers.items()}
     return {
         "agent": 2, "model": mind.model, "model_url": mind.url, "turns": mind.turns, "seconds": mind.seconds,
         "temperature": mind.temperature, "answers": mind.answers, "max_tokens": mind.max_tokens,
         "gaia": options.gaia is not None,
         "servers": servers_mark(options.servers) if options.servers else sha256_hex(canonical_json(own))[:16],
-        "sandbox": None if options.servers else options.sandbox, "toolscout": who_serves(settings),
+        "sandbox": None if options.servers else options.sandbox, "toolscout": toolscout,
     }  # fmt: skip
 
 
@@ -219,12 +224,14 @@ async def _run(
 
 def _mine(settings: Settings, home: Path) -> Settings:
     """The settings over the throw-away home; who names no time to start gets the long one."""
-    patience = settings.upstream_start_timeout
-    if patience == Settings.model_fields["upstream_start_timeout"].default:
-        patience = _START
     return settings.model_copy(
-        update={"home": home, "database": "", "starter": False, "upstream_start_timeout": patience}
+        update={"home": home, "database": "", "starter": False, _START_TIMEOUT: _patience(settings)}
     )
+
+
+def _patience(settings: Settings) -> float:
+    """Seconds that a server gets to start; a time that was named holds, also if it is the default."""
+    return settings.upstream_start_timeout if _START_TIMEOUT in settings.model_fields_set else _START
 
 
 def _folders(root: Path) -> tuple[Path, Path, Path]:

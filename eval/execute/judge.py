@@ -30,7 +30,8 @@ that went well with a result that is not what was asked for."""
 @dataclass
 class Trial:
     """One attempt at a row. ``rule`` and ``model`` are the two verdicts, None where there is none; ``failure`` is the
-    kind of the first thing that went wrong, ``why`` says it in words."""
+    kind of the first thing that went wrong, ``why`` says it in words; ``unjudged`` is why the judge, though asked, gave
+    no verdict."""
 
     id: str
     trial: int
@@ -41,6 +42,7 @@ class Trial:
     rule: bool | None = None
     model: bool | None = None
     score: float | None = None
+    unjudged: str = ""
 
     @property
     def passed(self) -> bool | None:
@@ -74,9 +76,12 @@ class ModelJudge:
     def __init__(self, bench: Bench) -> None:
         self._judge = JudgeResponse(bench)
         self.threshold = self._judge.below
+        self._answered = 0
+        self._refusal = ""
 
     async def look(self, row: ExecuteRow, trial: Trial) -> None:
-        """Fill in ``model`` and ``score``. Trials whose calls failed are failures and cost no question.
+        """Fill in ``model`` and ``score``, or ``unjudged``: a content filter refuses one question and takes the others.
+        Trials whose calls failed are failures and cost no question.
 
         Raises ModelError, NotAllowed: the judge cannot be asked.
         """
@@ -87,11 +92,11 @@ class ModelJudge:
         try:
             outcome = await self._judge.work(draft)
         except NoAnswer as none:
-            if none.reason == REFUSED:  # a judge that takes no question must not pass for one without a verdict
-                raise ModelError(
-                    f"The judge cannot be asked: {none.detail}", "See to the endpoint of --judge-url."
-                ) from None
+            trial.unjudged = none.reason
+            if none.reason == REFUSED:
+                self._refusal = none.detail
             return
+        self._answered += 1
         trial.model = bool(outcome.made)
         if outcome.made:
             trial.score = outcome.made[0].scores["judge_response"]
@@ -100,6 +105,14 @@ class ModelJudge:
             trial.score = float(detail.partition(":")[0])
             if trial.rule is None:
                 trial.failure, trial.why = WRONG, f"judged {detail}"
+
+    def check(self) -> None:
+        """After all trials: a judge that takes no question at all must not pass for one without a verdict.
+
+        Raises ModelError if questions were refused and none was answered.
+        """
+        if self._refusal and not self._answered:
+            raise ModelError(f"The judge cannot be asked: {self._refusal}", "See to the endpoint of --judge-url.")
 
 
 @asynccontextmanager

@@ -225,6 +225,7 @@ async def _judge(rows: Mapping[str, ExecuteRow], trials: Sequence[Trial], bench:
             await judge.look(rows[trial.id], trial)
 
     await together(one(trial) for trial in trials)
+    judge.check()
     say(f"judged {sum(t.score is not None for t in trials)} trials")
 
 
@@ -240,8 +241,11 @@ def _warnings(result: JsonObject) -> list[str]:
     if result["judged"]["not"]:
         notes.append(
             f"{result['judged']['not']} rows are not judged, so Pass@K leaves them out: they have no `expect`, and "
-            + ("the judge gave no usable answer." if result["judge"] else "no judge was named (--judge-url).")
+            + ("the judge gave no verdict." if result["judge"] else "no judge was named (--judge-url).")
         )
+    if result["unjudged"]:
+        reasons = ", ".join(f"{n} {why}" for why, n in result["unjudged"].items())
+        notes.append(f"Trials without the judge's verdict: {reasons}. The same command asks again where none came.")
     return notes
 
 
@@ -256,5 +260,6 @@ def report_row(run: ExecuteRun, trial: Trial, characters: int = 2000) -> JsonObj
     return {
         "id": trial.id, "trial": trial.trial, "query": run.rows[trial.id].query, "passed": trial.passed,
         "failure": trial.failure, "why": trial.why, "rule": trial.rule, "model": trial.model, "score": trial.score,
+        "unjudged": trial.unjudged,
         "calls": [json.loads(call.to_json()) for call in run.made[trial.id, trial.trial].calls], "steps": steps,
     }  # fmt: skip

@@ -44,6 +44,9 @@ def execute_tables(result: JsonObject) -> list[Table]:
                 "What went wrong first in a trial", ["", "trials"], [[k, str(n)] for k, n in result["failures"].items()]
             )
         )
+    if result["unjudged"]:
+        unjudged = [[why, str(n)] for why, n in result["unjudged"].items()]
+        tables.append(Table("Trials without the judge's verdict", ["", "trials"], unjudged))
     tables.append(_servers(result["by_server"]))
     if (agreed := result["agreement"]) is not None:
         tables.append(_agreement(agreed, result["judge"] or ""))

@@ -40,6 +40,7 @@ def score(trials: Sequence[Trial], count: int, seed: int, server_of: Callable[[s
             "by_model": sum(part[0].rule is None and part[0].model is not None for part in rows.values()),
             "not": sum(not _judged(part) for part in rows.values()),
         },
+        "unjudged": dict(Counter(t.unjudged for t in trials if t.unjudged).most_common()),
         "agreement": agreement(trials),
         "calls": calls(steps),
         "by_server": {name: calls(part) for name, part in _touched(steps, server_of).items()},

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.eval.retrieval.measure import RANK_DEPTH, RetrievalFiles, _build_apart
-from toolscout.eval.rows import Say, silent
+from toolscout.eval.rows import Say, check_files, silent
 from toolscout.index import fusion
 from toolscout.index.bm25 import Bm25Weights, Forward, WordScores
 from toolscout.index.names import id_hash
@@ -143,7 +143,11 @@ class Haystack:
 def open_haystack(
     files: RetrievalFiles, tool_ids: Sequence[str], settings: Settings, cache: Path | None, say: Say = silent
 ) -> Iterator[Haystack]:
-    """Build one throw-away index of all tools and open it. ``cache`` keeps the embeddings for later runs."""
+    """Build one throw-away index of all tools and open it. ``cache`` keeps the embeddings for later runs.
+
+    Raises NotFound for a missing file.
+    """
+    check_files(files.tools, files.servers)
     with tempfile.TemporaryDirectory(prefix="toolscout-eval-") as home:
         mine = settings.model_copy(update={"home": Path(home), "database": "", "starter": False})
         say(f"building one index of {len(tool_ids):,} tools")

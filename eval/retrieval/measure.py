@@ -24,6 +24,7 @@ from toolscout.eval.retrieval.pieces import Answers, header_of
 from toolscout.eval.retrieval.refusal import refusal_report
 from toolscout.eval.rows import (
     Say,
+    check_files,
     grouped,
     lang_of,
     missing_gold,
@@ -122,8 +123,8 @@ def measure_retrieval(
 
     Nothing of ``calls`` enters the index. ``settings`` (default: from the environment) decides encoder and the rest;
     its home is left alone. ``cache`` is a folder that keeps embeddings for later runs. ``work`` gets every answer and
-    every finished part at once, and a later run goes on from it. Raises BadInput for files that do not fit together, or
-    a ``work`` file of another run.
+    every finished part at once, and a later run goes on from it. Raises NotFound for a missing file, BadInput for files
+    that do not fit together, or a ``work`` file of another run.
     """
     from toolscout.eval.peers import check_peers, measure_peers
     from toolscout.eval.retrieval.extras import Extras, measure_extras, prepare
@@ -131,6 +132,7 @@ def measure_retrieval(
     if peers is not None:
         check_peers(peers)
     settings = settings or Settings()
+    check_files(files.tools, files.servers)
     calls, warnings = askable_rows(read_calls(files.calls, limit, seed))
     extras = extras or Extras()
     prepared = prepare(extras, calls, files.tools)

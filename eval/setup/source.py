@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toolscout.errors import BadInput, NotFound
+from toolscout.eval.rows import check_files
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import LOG_KEPT, CallLog, Catalogue
 from toolscout.index.document import server_text, tool_text
@@ -22,6 +23,10 @@ from toolscout.settings import Settings
 
 MOST_TOOLS = 3000
 """Tools that are looked at at most: every one is asked for and compared with every other."""
+
+_FEWER = "Give --tools only files of servers that you use."
+_LEAVE_OUT = "Leave out --everything, or name files of the tools that you use with --tools."
+_CONFIGURE = "Configure the servers that you use (toolscout add), or name files of their tools with --tools."
 
 
 @dataclass
@@ -83,7 +88,7 @@ def from_home(settings: Settings, *, everything: bool = False) -> Installed:
         tools: list[Tool] = []
         for server_id in sorted(servers):
             tools += catalogue.tools(server_id)
-            _check(len(tools))
+            _check(len(tools), _LEAVE_OUT if everything else _CONFIGURE)
         exemplars, log = list(catalogue.exemplars()), catalogue.call_log(LOG_KEPT)
         return Installed(servers, tools, exemplars, log, notes, _vectors(catalogue, servers, tools, settings))
 
@@ -102,10 +107,12 @@ def _vectors(
 def from_files(tools: Sequence[Path], servers: Sequence[Path] = ()) -> Installed:
     """What files of the data contract hold, scanned by the guard as an import does.
 
-    Raises NotFound for a file that does not exist, BadInput for a malformed line, or where no file holds a tool.
+    Raises NotFound for a file that does not exist, BadInput for a malformed line, where no file holds a tool or all
+    together more than `MOST_TOOLS`.
     """
     from toolscout.index.transfer import import_files
 
+    check_files(tools, servers)
     with (
         tempfile.TemporaryDirectory(prefix="toolscout-setup-") as folder,
         Catalogue(f"sqlite:///{Path(folder) / 'catalogue.db'}") as catalogue,
@@ -115,6 +122,7 @@ def from_files(tools: Sequence[Path], servers: Sequence[Path] = ()) -> Installed
         installed = Installed(found, list(catalogue.tools()))
     if not installed.tools:
         raise BadInput("The tools files hold no tools.", "Give at least one file of tools with --tools.")
+    _check(len(installed.tools), _FEWER)
     return installed
 
 
@@ -133,7 +141,7 @@ def build(installed: Installed, folder: Path, settings: Settings, encoder: Encod
     Raises BadInput for more than `MOST_TOOLS` tools.
     """
     tools = installed.searchable
-    _check(len(tools))
+    _check(len(tools), _FEWER)
     mine = settings.model_copy(update={"home": folder, "database": "", "starter": False})
     wanted = {tool.server_id for tool in tools}
     with Catalogue(mine.database_url, guard=False) as catalogue:
@@ -146,9 +154,6 @@ def _known(installed: Installed, wanted: Iterable[str]) -> list[Server]:
     return [installed.servers.get(i) or Server(server_id=i, name=i.rsplit("/", 1)[-1]) for i in sorted(wanted)]
 
 
-def _check(tools: int) -> None:
+def _check(tools: int, hint: str) -> None:
     if tools > MOST_TOOLS:
-        raise BadInput(
-            f"More than {MOST_TOOLS:,} tools are a catalogue, not one person's setup.",
-            "Configure the servers that you use (toolscout add, toolscout import), or name files of their tools.",
-        )
+        raise BadInput(f"More than {MOST_TOOLS:,} tools are a catalogue, not one person's setup.", hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,12 @@ from toolscout.eval.report import Table, _write_folder, made_with, share_text
 from toolscout.eval.strategies.measure import StrategiesRun
 from toolscout.records import JsonObject
 
-_COLOURS = {"blank": "#9a9a9a", "keyword": "#c98a1b", "retrieved": "#2563a8"}
+_LINES: Mapping[str, JsonObject] = {
+    "blank": {"color": "#ababab", "marker": "s", "linewidth": 5, "markersize": 11},
+    "keyword": {"color": "#e09a1f", "marker": "D", "linewidth": 3, "markersize": 7.5},
+    "retrieved": {"color": "#2563a8", "marker": "o", "linewidth": 1.3, "markersize": 4},
+}
+"""Drawn in this order, each line thinner than the one before: where strategies are equal all of them are seen."""
 
 
 def strategy_tables(result: JsonObject) -> list[Table]:
@@ -54,11 +60,10 @@ def strategy_plot(result: JsonObject, path: Path) -> str | None:
         ("accuracy", "right tool chosen") if result["model"] else ("reachable", "right tool in a prompt that fits")
     )
     sizes = [pool["size"] for pool in result["pools"]]
-    for name in result["pools"][0]["strategies"]:
+    for name in (name for name in _LINES if name in result["pools"][0]["strategies"]):
         parts = [pool["strategies"][name] for pool in result["pools"]]
-        colour = _COLOURS[name]
-        left.plot(sizes, [100 * (part[key] or 0.0) for part in parts], marker="o", color=colour, label=name)
-        right.plot(sizes, [part["tokens"]["counted"] for part in parts], marker="o", color=colour, label=name)
+        left.plot(sizes, [100 * (part[key] or 0.0) for part in parts], label=name, **_LINES[name])
+        right.plot(sizes, [part["tokens"]["counted"] for part in parts], label=name, **_LINES[name])
     if result["context"]:
         right.axhline(result["context"], color="#c43c35", linestyle=":", label=f"context of {result['context']:,}")
     for axes in (left, right):
