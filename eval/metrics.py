@@ -128,3 +128,11 @@ def spread(values: Sequence[float], digits: int = 3) -> dict[str, float | None]:
         value = percentile(values, q)
         result[name] = None if value is None else round(value, digits)
     return result
+
+
+def wilson(count: float, total: int, z: float = 1.96) -> list[float]:
+    """95 % interval of a share (Wilson's score interval), total > 0; what counts in part counts as that part."""
+    share = count / total
+    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+    return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]

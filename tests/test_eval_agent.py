@@ -25,6 +25,7 @@ from toolscout.eval.agent.servers import lend_model, opened
 from toolscout.eval.agent.trials import Trial, failure_of
 from toolscout.eval.agent.written_calls import written_call
 from toolscout.eval.cli import _settings
+from toolscout.eval.metrics import wilson
 from toolscout.server.models import KNOWN, InstalledModel, ModelStore
 from toolscout.settings import Settings
 
@@ -483,6 +484,8 @@ def test_scores_by_hand() -> None:
     assert arm["weighted_steps_of_successes"] == 5
     assert arm["failed_calls"] == 0.5
     assert result["against"] == {"find": {"won": 1, "lost": 1, "n": 2}}
+    none = score([replace(row, passed=False) for row in rows], Prices(), "m", ["all", "find"])["arms"]["all"]
+    assert (none["success"], none["interval"]) == (0.0, wilson(0, 2)) and none["interval"][1] > 0.5
     assert arm["failures"]["answer"] == 1
     text = "".join(table.html() for table in agent_tables(result))
     assert "all tools" in text

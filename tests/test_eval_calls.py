@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from toolscout.errors import BadInput, ModelError
 from toolscout.eval.calls.measure import Outcome, Pool, measure_calls, schema_valid, score
 from toolscout.eval.cli import app
+from toolscout.eval.metrics import wilson
 from toolscout.eval.report import calls_report, calls_tables
-from toolscout.eval.retrieval.refusal import wilson
 from toolscout.eval.rows import marketplace_of, read_calls, read_tools
 from toolscout.records import Call, GoldCall, Server, Source, Tool
 from toolscout.server.backends import ContextOverflow

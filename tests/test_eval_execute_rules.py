@@ -119,12 +119,12 @@ def test_pass_at_k_is_the_share_of_draws_that_hold_a_success(drawn: tuple[list[b
 
 def test_rows_without_a_verdict_are_left_out_of_pass_at_k() -> None:
     trials = [Trial("a", n, "x", rule=n == 2) for n in (1, 2)] + [Trial("b", n, "x") for n in (1, 2)]
-    found = score(trials, 2, 0, lambda tool_id: tool_id)
+    found = score(trials, 2, lambda tool_id: tool_id)
     assert (
         found["n"] == 1 and found["pass"] == {"pass@1": 0.5, "pass@2": 1.0} and found["any_of"] == {"1": 0.0, "2": 1.0}
     )
     assert found["judged"] == {"by_rules": 1, "by_model": 0, "not": 1} and found["agreement"] is None
-    assert found["intervals"]["pass@1"] is None and found["calls"]["success_rate"] is None
+    assert found["intervals"]["pass@1"] == [0.0546, 0.9454] and found["calls"]["success_rate"] is None
 
 
 def test_kappa() -> None:
@@ -172,5 +172,5 @@ async def test_a_question_without_an_answer_leaves_its_trial_unjudged(why: str) 
     await one.look(ExecuteRow(id="b", query="q"), answered)
     one.check()
     assert answered.passed and not answered.unjudged
-    found = score([refused, answered], 1, 0, lambda tool_id: tool_id)
+    found = score([refused, answered], 1, lambda tool_id: tool_id)
     assert found["unjudged"] == {why: 1} and found["judged"] == {"by_rules": 0, "by_model": 1, "not": 1}

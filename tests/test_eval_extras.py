@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 from toolscout.errors import BadInput
 from toolscout.eval.cli import app
 from toolscout.eval.language import guess_language
-from toolscout.eval.metrics import Judged
+from toolscout.eval.metrics import Judged, wilson
 from toolscout.eval.retrieval.ablation import check_exemplars, measure_ablation, measure_exemplars, weight_variants
 from toolscout.eval.retrieval.copies import are_copies, with_copies
 from toolscout.eval.retrieval.extras import Extras, prepare
 from toolscout.eval.retrieval.lengths import Lengths, length_report
 from toolscout.eval.retrieval.misses import misses_markdown
-from toolscout.eval.retrieval.refusal import best_within, calibration, curve, point_at, refusal_report, wilson
+from toolscout.eval.retrieval.refusal import best_within, calibration, curve, point_at, refusal_report
 from toolscout.eval.retrieval.structured import StructuredRow, messages, read_structured, write_structured
 from toolscout.eval.rows import read_calls
 from toolscout.index.build import build_index

@@ -19,11 +19,11 @@ from toolscout.eval.calls.plots import calls_plot, compare_plot, scaling_plot
 from toolscout.eval.calls.scaling import curves
 from toolscout.eval.charts import plot_part, short
 from toolscout.eval.execute.plots import execute_plot
+from toolscout.eval.metrics import wilson
 from toolscout.eval.needle.report import heat_plot
 from toolscout.eval.plans.plots import plan_plot
 from toolscout.eval.plots import NO_PLOTS
 from toolscout.eval.retrieval.plots import recall_plot
-from toolscout.eval.retrieval.refusal import wilson
 from toolscout.eval.servers.plots import servers_plot
 from toolscout.eval.strategies.report import strategy_plot
 

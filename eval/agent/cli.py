@@ -31,7 +31,7 @@ def agent(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials of each task in each arm.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Take only so many tasks, the same ones every time.")] = None,
-    seed: Annotated[int, typer.Option(help="Draws the tasks of --limit, and the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Draws the tasks of --limit.")] = 0,
     turns: Annotated[int, typer.Option(min=1, help="Most requests to the model for one task.")] = 20,
     seconds: Annotated[float, typer.Option(min=1, help="Most seconds for one task.")] = 300.0,
     answers: Annotated[

@@ -125,7 +125,7 @@ def measure_agent(
     warnings = []
     if len(todo.tasks) < 30:
         warnings.append(f"{len(todo.tasks)} tasks: differences between arms of a few tasks are noise.")
-    result = score(trials, prices or Prices(), options.mind.model, list(dict.fromkeys(options.arms)), options.seed)
+    result = score(trials, prices or Prices(), options.mind.model, list(dict.fromkeys(options.arms)))
     return AgentRun(result, trials, {task.id: task for task in todo.tasks}, warnings)
 
 

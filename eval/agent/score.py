@@ -9,10 +9,9 @@ import numpy as np
 
 from toolscout.errors import BadInput
 from toolscout.eval.agent.trials import FAILURES, Trial
+from toolscout.eval.metrics import mean, wilson
 from toolscout.eval.rows import grouped
 from toolscout.records import JsonObject
-
-_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Prices:
         return {"call": self.call, "by_tool": named, "prompt_1000": self.prompt, "completion_1000": self.completion}
 
 
-def score(trials: Sequence[Trial], prices: Prices, model: str, arms: Sequence[str], seed: int = 0) -> JsonObject:
+def score(trials: Sequence[Trial], prices: Prices, model: str, arms: Sequence[str]) -> JsonObject:
     """The result's numbers. ``against`` compares each further arm with the first, trial by trial of the same task."""
     by_arm = {arm: [t for t in trials if t.arm == arm] for arm in arms}
     return {
@@ -65,20 +64,20 @@ def score(trials: Sequence[Trial], prices: Prices, model: str, arms: Sequence[st
         "trials": max((t.trial for t in trials), default=0),
         "model": model,
         "prices": prices.as_json(),
-        "arms": {arm: _arm(rows, prices, seed) for arm, rows in by_arm.items()},
+        "arms": {arm: _arm(rows, prices) for arm, rows in by_arm.items()},
         "by_split": {
-            arm: {name: _few(part, prices, seed) for name, part in grouped(rows, lambda t: t.split or "all").items()}
+            arm: {name: _few(part, prices) for name, part in grouped(rows, lambda t: t.split or "all").items()}
             for arm, rows in by_arm.items()
         },
         "against": {arm: _against(by_arm[arms[0]], by_arm[arm]) for arm in arms[1:]},
     }
 
 
-def _few(rows: Sequence[Trial], prices: Prices, seed: int) -> JsonObject:
+def _few(rows: Sequence[Trial], prices: Prices) -> JsonObject:
     return {
         "n": len(rows),
         "success": _mean([t.passed for t in rows]),
-        "interval": _interval(rows, seed),
+        "interval": _interval(rows),
         "steps": _mean([t.steps for t in rows]),
         "weighted_steps": _mean([prices.of(t) for t in rows]),
         "tokens": {
@@ -88,11 +87,11 @@ def _few(rows: Sequence[Trial], prices: Prices, seed: int) -> JsonObject:
     }
 
 
-def _arm(rows: Sequence[Trial], prices: Prices, seed: int) -> JsonObject:
+def _arm(rows: Sequence[Trial], prices: Prices) -> JsonObject:
     passed = [t for t in rows if t.passed]
     kinds = [t.bootstrap for t in rows if t.bootstrap]
     return {
-        **_few(rows, prices, seed),
+        **_few(rows, prices),
         "every_trial": _mean([all(t.passed for t in part) for part in grouped(rows, lambda t: t.id).values()]),
         "steps_of_successes": _mean([t.steps for t in passed]),
         "weighted_steps_of_successes": _mean([prices.of(t) for t in passed]),
@@ -110,14 +109,10 @@ def _against(first: Sequence[Trial], other: Sequence[Trial]) -> JsonObject:
     return {"won": sum(b and not a for a, b in pairs), "lost": sum(a and not b for a, b in pairs), "n": len(pairs)}
 
 
-def _interval(rows: Sequence[Trial], seed: int) -> list[float] | None:
-    """95 % bootstrap interval of the success rate over tasks, each with all its trials; None for fewer than two."""
-    shares = np.array([_mean([t.passed for t in part]) for part in grouped(rows, lambda t: t.id).values()], dtype=float)
-    if len(shares) < 2:
-        return None
-    drawn = np.random.default_rng(seed).integers(0, len(shares), (_RESAMPLES, len(shares)))
-    low, high = np.percentile(shares[drawn].mean(axis=1), [2.5, 97.5])
-    return [round(float(low), 4), round(float(high), 4)]
+def _interval(rows: Sequence[Trial]) -> list[float] | None:
+    """95 % interval of the success rate over tasks, each with all its trials (Wilson: of some width where all fail)."""
+    shares = [mean([float(t.passed) for t in part]) or 0.0 for part in grouped(rows, lambda t: t.id).values()]
+    return wilson(sum(shares), len(shares)) if shares else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

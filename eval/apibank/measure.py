@@ -17,11 +17,10 @@ from pathlib import Path
 from toolscout.errors import BadInput
 from toolscout.eval.apibank.dialogue import FORMS, asked, dialogues
 from toolscout.eval.apibank.domains import domains
-from toolscout.eval.metrics import Judged, mean_scores, ranking_scores, share
+from toolscout.eval.metrics import Judged, mean_scores, ranking_scores, share, wilson
 from toolscout.eval.needle.draw import Draws
 from toolscout.eval.needle.pool import Haystack, Mask, open_haystack
 from toolscout.eval.retrieval.measure import RetrievalFiles
-from toolscout.eval.retrieval.refusal import wilson
 from toolscout.eval.retrieval.structured import StructuredRow, read_structured
 from toolscout.eval.rows import Say, draw, read_calls, read_tools, silent
 from toolscout.eval.work_file import work_file

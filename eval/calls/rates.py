@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from toolscout.eval.metrics import share
-from toolscout.eval.retrieval.refusal import wilson
+from toolscout.eval.metrics import share, wilson
 from toolscout.eval.rows import grouped
 from toolscout.records import JsonObject
 

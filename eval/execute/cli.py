@@ -83,7 +83,7 @@ def execute(
         Path | None, typer.Option(help="Write a page, the result and every trial to this folder.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Take only so many rows, the same ones every time.")] = None,
-    seed: Annotated[int, typer.Option(help="Draws the rows of --limit, and the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Draws the rows of --limit.")] = 0,
     work: Annotated[
         Path | None,
         typer.Option(help="Folder of calls and responses; a later run goes on from it. Default: beside --json."),
@@ -129,7 +129,7 @@ def execute(
     env = {f"TOOLSCOUT_{name.upper()}": value for name, value in given.items()}
     env |= {f"TOOLSCOUT_{name}": v for name, v in (("MODEL", model), ("MODEL_URL", model_url)) if v}
     making = synth_settings(call_timeout=call_timeout, calls_at_once=calls_at_once, calls_a_server=calls_a_server)
-    how = Executing(making, trials, seed, writes, [name.strip() for name in again.split(",") if name.strip()])
+    how = Executing(making, trials, writes, [name.strip() for name in again.split(",") if name.strip()])
     lookup = _from_files(tools, servers or []) if tools else _from_home(home, chosen)
     asked = read_rows(calls, limit, seed)
     rows, left = measurable(asked, lookup, gold=gold, writes=writes)

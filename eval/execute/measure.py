@@ -59,7 +59,6 @@ class Executing:
 
     settings: SynthSettings
     trials: int = TRIALS
-    seed: int = 0
     writes: bool = False
     again: Sequence[str] = ()
 
@@ -165,7 +164,7 @@ async def measure_execution(
         "model": next((m.model for m in made.values() if m.model), None),
         "judge": judge.judge.model if judge is not None else None,
         "left_out": dict(left_out or {}),
-        **score(trials, how.trials, how.seed, lambda tool_id: tools[tool_id].server_id if tool_id in tools else ""),
+        **score(trials, how.trials, lambda tool_id: tools[tool_id].server_id if tool_id in tools else ""),
     }
     return ExecuteRun(result, by_id, trials, made, _warnings(result))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.eval.charts import Series, bars, figure, over, ranges, short
+from toolscout.eval.metrics import wilson
 from toolscout.eval.plots import save_figure
-from toolscout.eval.retrieval.refusal import wilson
 from toolscout.records import JsonObject
 
 SERVERS = 20

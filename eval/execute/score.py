@@ -6,16 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import comb
 
-import numpy as np
-
 from toolscout.causes import Cause
 from toolscout.eval.execute.judge import Trial, agreement
-from toolscout.eval.metrics import mean, share, spread
+from toolscout.eval.metrics import mean, share, spread, wilson
 from toolscout.eval.rows import grouped
 from toolscout.records import JsonObject
 from toolscout.synth.trajectories.run import StepRun
-
-RESAMPLES = 1000
 
 
 def pass_at(n: int, right: int, k: int) -> float:
@@ -26,13 +22,13 @@ def pass_at(n: int, right: int, k: int) -> float:
     return 1.0 - comb(n - right, k) / comb(n, k)
 
 
-def score(trials: Sequence[Trial], count: int, seed: int, server_of: Callable[[str], str]) -> JsonObject:
+def score(trials: Sequence[Trial], count: int, server_of: Callable[[str], str]) -> JsonObject:
     """The result's numbers over ``count`` trials of each row."""
     steps = [step for trial in trials for step in trial.steps]
     rows = _rows(trials)
     return {
-        **passes(list(rows.values()), count, seed),
-        "by_split": {name: passes(part, count, seed) for name, part in _splits(rows).items()},
+        **passes(list(rows.values()), count),
+        "by_split": {name: passes(part, count) for name, part in _splits(rows).items()},
         "answered": _round(share(t.answered for t in trials)),
         "failures": dict(Counter(t.failure for t in trials if t.failure).most_common()),
         "judged": {
@@ -49,18 +45,16 @@ def score(trials: Sequence[Trial], count: int, seed: int, server_of: Callable[[s
     }
 
 
-def passes(rows: Sequence[Sequence[Trial]], count: int, seed: int) -> JsonObject:
+def passes(rows: Sequence[Sequence[Trial]], count: int) -> JsonObject:
     """``n`` judged rows, ``pass@k`` for each k up to ``count``, ``any_of`` the first k trials, and 95 % intervals of
-    the former (percentile bootstrap over rows)."""
+    the former (Wilson, over rows)."""
     judged = [part for part in rows if _judged(part)]
     rights = [sum(bool(t.passed) for t in part) for part in judged]
-    random = np.random.default_rng(seed)
-    drawn = random.integers(0, len(judged), (RESAMPLES, len(judged))) if len(judged) > 1 else None
     found: JsonObject = {"n": len(judged), "pass": {}, "intervals": {}, "any_of": {}}
     for k in range(1, count + 1):
         values = [pass_at(len(part), right, k) for part, right in zip(judged, rights, strict=True)]
         found["pass"][f"pass@{k}"] = _round(mean(values))
-        found["intervals"][f"pass@{k}"] = _interval(values, drawn)
+        found["intervals"][f"pass@{k}"] = wilson(sum(values), len(values)) if values else None
         found["any_of"][str(k)] = _round(share(any(t.passed for t in part[:k]) for part in judged))
     return found
 
@@ -97,13 +91,6 @@ def _splits(rows: Mapping[str, list[Trial]]) -> dict[str, list[list[Trial]]]:
 
 def _touched(steps: Sequence[StepRun], key: Callable[[str], str]) -> dict[str, list[StepRun]]:
     return grouped((s for s in steps if s.response is not None or s.cause), lambda s: key(s.tool_id))
-
-
-def _interval(values: Sequence[float], drawn: np.ndarray | None) -> list[float] | None:
-    if drawn is None:
-        return None
-    low, high = np.percentile(np.array(values)[drawn].mean(axis=1), [2.5, 97.5])
-    return [round(float(low), 4), round(float(high), 4)]
 
 
 def _round(value: float | None) -> float | None:

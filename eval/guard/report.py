@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.eval.charts import Series, figure, grouped_bars, height_of, legend, plot_part, ranges, short
+from toolscout.eval.metrics import wilson
 from toolscout.eval.plots import save_figure
 from toolscout.eval.report import Table, _write_folder
-from toolscout.eval.retrieval.refusal import wilson
 from toolscout.records import JsonObject
 
 _SHARES = ("before", "after", "gold_before", "gold_after")

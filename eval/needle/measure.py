@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from toolscout.errors import BadInput
-from toolscout.eval.metrics import mean, reciprocal_rank
+from toolscout.eval.metrics import mean, reciprocal_rank, wilson
 from toolscout.eval.needle.draw import Draws, limited, needle_rows, parse_sizes
 from toolscout.eval.needle.pool import Haystack, open_haystack
 from toolscout.eval.retrieval.measure import RetrievalFiles
-from toolscout.eval.retrieval.refusal import wilson
 from toolscout.eval.retrieval.structured import StructuredRow, read_structured
 from toolscout.eval.rows import Say, read_calls, read_tools, silent
 from toolscout.eval.setup.context import tool_tokens

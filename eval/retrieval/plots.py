@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from toolscout.eval.charts import Series, figure, height_of, legend, ranges, short
+from toolscout.eval.metrics import wilson
 from toolscout.eval.plots import save_figure
-from toolscout.eval.retrieval.refusal import wilson
 from toolscout.records import JsonObject
 
 _KEYS = ("recall@1", "recall@5", "recall@10")

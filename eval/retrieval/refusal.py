@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from toolscout.eval.metrics import auroc, mean
+from toolscout.eval.metrics import auroc, mean, wilson
 from toolscout.records import JsonObject
 
 BUDGETS = (0.01, 0.02, 0.03, 0.05)
@@ -117,14 +117,6 @@ def calibration(chances: Sequence[float], answered: Sequence[bool], without: int
         "base_rate": _rounded(mean(map(float, outcomes))),
         "bins": table,
     }
-
-
-def wilson(count: float, total: int, z: float = 1.96) -> list[float]:
-    """95 % interval of a share (Wilson's score interval), total > 0; what counts in part counts as that part."""
-    share = count / total
-    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
 
 
 def _rounded(value: float | None) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from toolscout.eval.charts import Series, bars, figure, named, ranges, short
+from toolscout.eval.metrics import wilson
 from toolscout.eval.plots import save_figure
-from toolscout.eval.retrieval.refusal import wilson
 from toolscout.records import JsonObject
 
 GROUPS = 4

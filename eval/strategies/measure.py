@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 from toolscout.errors import BadInput, ModelError
 from toolscout.eval.calls.identity import identity
-from toolscout.eval.metrics import mean, share
+from toolscout.eval.metrics import mean, share, wilson
 from toolscout.eval.needle.draw import Draws, limited, needle_rows, parse_sizes
 from toolscout.eval.needle.pool import Haystack, open_haystack
 from toolscout.eval.retrieval.measure import RetrievalFiles
-from toolscout.eval.retrieval.refusal import wilson
 from toolscout.eval.rows import Say, draw, read_calls, read_tools, silent
 from toolscout.eval.tokens import TokenCounter, make_counter
 from toolscout.eval.work_file import Work, work_file
