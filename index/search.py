@@ -290,7 +290,9 @@ class SearchIndex:
             name = difflib.SequenceMatcher(None, wanted.rsplit("/", 1)[-1], other.rsplit("/", 1)[-1]).ratio()
             return 0.5 * whole + 0.5 * name
 
-        ids = [self._id_texts.text(int(i)) for i in dict.fromkeys([*same[:64].tolist(), *some.tolist()])]
+        of_server = np.flatnonzero(self._called(text[:300])[self.tool_servers]) if self.meta.servers else same[:0]
+        near = dict.fromkeys([*same[:64].tolist(), *of_server[:64].tolist(), *some.tolist()])
+        ids = [self._id_texts.text(int(i)) for i in near]
         ranked = sorted(((likeness(i), i) for i in ids), key=lambda pair: (-pair[0], pair[1]))
         return [i for score, i in ranked[:k] if score >= 0.4]
 
@@ -444,7 +446,7 @@ class SearchIndex:
         for name in sorted(names):
             called = self._called(name)
             if not called.any():
-                close = self.close_servers(name)
+                close = self._close_servers(name)
                 hint = f"Did you mean {', '.join(close)}?" if close else "See `toolscout list`."
                 raise BadInput(f"There is no server {name!r}.", hint)
             found |= called
@@ -458,8 +460,7 @@ class SearchIndex:
         """Whether a server has this id or name, so that a filter can name it."""
         return bool(self._called(name).any())
 
-    def close_servers(self, name: str) -> list[str]:
-        """Ids of up to three servers that are written much like ``name``."""
+    def _close_servers(self, name: str) -> list[str]:
         ids: dict[str, str] = {}
         for i in range(self.meta.servers):
             server_id = str(self._server_records.json(i)["server_id"])

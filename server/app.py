@@ -53,6 +53,8 @@ _ANSWER_SECONDS = 600.0  # as long as FastMCP lets the stateless era take
 _INPUTS = {"find_tools": contract.FIND_INPUT, "suggest_call": contract.SUGGEST_INPUT, "invoke": contract.INVOKE_INPUT}
 
 
+_EMPTY: dict[str, Any] = {"string": "", "array": []}
+
 _UNKNOWN = "unknown"
 """What metrics, spans and log lines call a tool that is not one of ours."""
 
@@ -175,17 +177,26 @@ class App:
 
 
 def _said(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The arguments without optional ones of ours that say nothing: null, an empty text, an empty list.
+    """The arguments without what says nothing: null, and an empty text or list where one is asked for.
 
     Models that are made to fill in every field (OpenAI's strict mode), and small ones, write ``"requests": []`` beside
-    a query; refused, some repeat it until their turns are used up.
+    a query; refused, some repeat it until their turns are used up. Required arguments stay, and so does a switch that
+    is no switch (``"dry_run": ""``): a call that was to be shown must not be made.
     """
-    required = schema.get("required", ())
-    return {
-        name: value
-        for name, value in arguments.items()
-        if name in required or name not in schema["properties"] or not (value is None or value in ("", []))
-    }
+    required, said = schema.get("required", ()), {}
+    for name, value in arguments.items():
+        of = schema["properties"].get(name)
+        if of is not None and name not in required:
+            items = of.get("items", {})
+            if isinstance(value, list) and "properties" in items:
+                value = [_said(item, items) if isinstance(item, dict) else item for item in value]
+            elif isinstance(value, list):
+                value = [item for item in value if item is not None and item != ""]
+            kind = of.get("type")
+            if value is None or (isinstance(kind, str) and _EMPTY.get(kind) == value):
+                continue
+        said[name] = value
+    return said
 
 
 def _renamed(arguments: dict[str, Any]) -> dict[str, Any]:

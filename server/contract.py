@@ -11,10 +11,11 @@ from typing import Any
 NAME = "toolscout"
 TITLE = "Toolscout"
 
+SUGGESTS = "suggest_call writes the arguments for you. "
 INSTRUCTIONS = (
     "Toolscout reaches the tools of many MCP servers through three of its own. Work in this order: "
     "find_tools with what you want to do; read the signature of the tool you pick; invoke it with its tool_id and "
-    "arguments. suggest_call writes the arguments for you. A tool error says what was wrong and shows the schema: "
+    f"arguments. {SUGGESTS}A tool error says what was wrong and shows the schema: "
     "correct the call and try once more. no_match means that no tool here does it: do not force one."
 )
 
@@ -67,7 +68,9 @@ FIND_INPUT: dict[str, Any] = {
         "servers": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "Search only these server ids.",
+            "maxItems": 50,
+            "description": "Search only these servers, by id or name. Names that no server has are left out; if none "
+            "is left all are searched, and advice says so.",
         },
         "read_only": {"type": "boolean", "default": False, "description": "Only tools that declare to change nothing."},
         "ready_only": {"type": "boolean", "default": False, "description": "Only tools that can be called right now."},

@@ -25,6 +25,7 @@ from toolscout.server.launch import runs
 from toolscout.server.telling.journal import Journal
 from toolscout.server.telling.telemetry import Telemetry, current_call, span
 from toolscout.server.upstreams.relisting import Relisting
+from toolscout.signature import compact_signature
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, InputRequiredResult
@@ -216,7 +217,8 @@ class Engine:
                 add=self._install, count=self._count, configured=self.configured, sandbox=self.settings.sandbox
             )  # fmt: skip
             self._invoker = Invoker(
-                find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar, pool=self.pool,
+                find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar,
+                signature_of=self._signature, pool=self.pool,
                 settings=self.settings, installer=self._installer, governor=self.governor,
                 look_again=self._relisting.look_again if self._loading is not None else None, look=self._holds.look,
             )  # fmt: skip
@@ -368,12 +370,10 @@ class Engine:
     async def _known_servers(self, names: Sequence[str]) -> tuple[list[str], str]:
         """Those of the names that are servers', and what to say of the others."""
         index = await self.index()
-        known = [name for name in names if index.knows_server(name)]
-        if len(known) == len(names):
-            return known, ""
-        strange = [name for name in names if name not in known][:_SIMILAR]
-        close = list(dict.fromkeys(server_id for name in strange for server_id in index.close_servers(name)))
-        return known, missed_servers(strange, close[:_SIMILAR], some=bool(known))
+        named = list(dict.fromkeys(names))
+        known = await self._run(lambda: [name for name in named if index.knows_server(name)])
+        missed = [name for name in named if name not in known]
+        return known, missed_servers(missed[:_SIMILAR], some=bool(known)) if missed else ""
 
     async def search(
         self,
@@ -833,6 +833,10 @@ class Engine:
             if tool_id not in self._holds
             and (policy is None or (tool := self._tool(tool_id)) is None or not policy.never(tool))
         ]
+
+    def _signature(self, tool_id: str) -> str | None:
+        tool = self._tool(tool_id)
+        return None if tool is None else compact_signature(tool)
 
     async def _known(self, tool_id: str) -> Tool:
         await self.loaded()

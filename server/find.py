@@ -69,11 +69,10 @@ def compact_answer(
     return shaped
 
 
-def missed_servers(names: Sequence[str], close: Sequence[str], *, some: bool) -> str:
+def missed_servers(names: Sequence[str], *, some: bool) -> str:
     """What is said of ``servers`` that are not here; ``some``: others that were named are, and only they searched."""
     said = ", ".join(repr(name[:60]) for name in names)
-    like = f" (written alike: {', '.join(close)})" if close else ""
-    return f"No server here is called {said}{like}; {'the others' if some else 'all servers'} were searched."
+    return f"No server here is called {said}; {'the others' if some else 'all servers'} were searched."
 
 
 def _numbers(requests: list[int]) -> str:

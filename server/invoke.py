@@ -43,7 +43,8 @@ _OFFERED = frozenset({ServerState.NEEDS_INSTALL, ServerState.NEEDS_KEY})
 class Invoker:
     """Makes calls by tool id.
 
-    ``find_tool`` and ``server_of`` look up records, ``suggest_ids`` gives the ids nearest to a wrong one. Without an
+    ``find_tool`` and ``server_of`` look up records, ``suggest_ids`` gives the ids nearest to a wrong one,
+    ``signature_of`` the signature of such a one, both without asking the catalogue. Without an
     ``installer`` nobody is asked whether a server may be installed; without a ``governor`` no policy holds. ``look``
     brings what ``find_tool`` knows of a tool up to date.
     """
@@ -53,6 +54,7 @@ class Invoker:
         find_tool: Callable[[str], Tool | None],
         server_of: Callable[[str], Server | None],
         suggest_ids: Callable[[str], list[str]],
+        signature_of: Callable[[str], str | None],
         pool: UpstreamPool,
         settings: Settings,
         installer: Installer | None = None,
@@ -65,6 +67,7 @@ class Invoker:
         self._find_tool = find_tool
         self._server_of = server_of
         self._suggest_ids = suggest_ids
+        self._signature_of = signature_of
         self._pool = pool
         self._settings = settings
         self._installer = installer
@@ -292,8 +295,8 @@ class Invoker:
 
     def _signed(self, tool_id: str) -> str:
         """The id with the tool's signature, so that the next call can be the right one."""
-        tool = self._find_tool(tool_id)
-        return f"{tool_id}({compact_signature(tool)})" if tool and tool.review is Review.APPROVED else tool_id
+        signature = self._signature_of(tool_id)
+        return tool_id if signature is None else f"{tool_id}({signature})"
 
     def _check_review(self, tool: Tool, server: Server | None) -> None:
         """Refuse what must not be called, saying what a person has to do."""
@@ -376,8 +379,6 @@ def _noted(passage: Passage | None, outcome: str, result: JsonObject) -> JsonObj
 
 
 def _usage(tool: Tool) -> str:
-    from toolscout.signature import compact_signature
-
     return (
         f"Signature: {tool.name}({compact_signature(tool)})\nInput schema: {bounded_schema(tool.input_schema)}\n"
         "Correct the arguments and call again with the same tool_id."

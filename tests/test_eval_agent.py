@@ -589,6 +589,29 @@ def test_gaia_goes_through_the_same_harness(files: Path, settings: Settings, tmp
     assert isinstance(run, AgentRun)
 
 
+@pytest.mark.parametrize(
+    ("arm", "has", "lacks"), [("all", "notes of", "find_tools"), ("find", "find_tools", "suggest_call")]
+)
+def test_a_servers_instructions_are_in_the_prompt(
+    files: Path, settings: Settings, tmp_path: Path, arm: str, has: str, lacks: str
+) -> None:
+    said = '"instructions": "These are notes of a hide.", "serverInfo"'
+    (tmp_path / "notes.py").write_text(SERVER.replace('"serverInfo"', said, 1))
+    entry = {"command": sys.executable, "args": [str(tmp_path / "notes.py"), "{folder}"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"notes": entry}}))
+    with Endpoint(clever) as endpoint:
+        measure_agent(
+            options(files, endpoint.url, arms=[arm], servers=tmp_path / "mcp.json", limit=1), settings=settings
+        )
+        told = " ".join(str(m["content"]) for m in endpoint.asked[0]["messages"] if m["role"] == "system")
+    assert has in told and lacks not in told
+
+
+def test_half_a_surrogate_pair_in_a_written_call_is_replaced() -> None:
+    found = written_call('{"name": "write", "arguments": {"text": "a \\ud83d b"}}', {"write"})
+    assert found == ("write", {"text": "a ? b"})
+
+
 def test_the_throw_away_home_has_the_models_of_the_users(tmp_path: Path) -> None:
     """An adapter that comes with Toolscout is there only with its base beside it."""
     own, lent = Settings(home=tmp_path / "own"), Settings(home=tmp_path / "lent")

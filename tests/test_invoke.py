@@ -78,6 +78,7 @@ class World:
             self.tools.get,
             self.servers.get,
             lambda wrong: [t for t in self.tools if t.partition("/")[2][:3] == wrong.partition("/")[2][:3]],
+            lambda tool_id: "text: str",
             self.pool,
             settings,
         )
@@ -142,7 +143,7 @@ async def test_arguments_that_are_no_object(world: World, arguments: object) -> 
 
 async def test_an_unknown_tool_names_the_nearest(world: World) -> None:
     failed, text = await world("tiny/ech", {})
-    assert failed and "There is no tool 'tiny/ech'. Nearest: tiny/echo(text" in text and "find_tools" in text
+    assert failed and "There is no tool 'tiny/ech'. Nearest: tiny/echo(text: str)" in text and "find_tools" in text
     assert (await world("zzz", {}))[1] == "There is no tool 'zzz'. Use find_tools to look for the right one."
     for odd in ("", "  ", None, 5):
         failed, text = await world(odd, {}) if isinstance(odd, str) else await _raw(world, odd)

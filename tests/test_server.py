@@ -118,7 +118,7 @@ async def test_a_server_that_is_not_here_does_not_end_the_search(ready: Settings
         everywhere = await found(["Harbour"])
         assert everywhere["tools"] and "'Harbour'; all servers were searched." in everywhere["advice"]
         some = await found(["tinny", "weather"])
-        assert "'tinny' (written alike: tiny); the others were searched." in some["advice"]
+        assert "'tinny'; the others were searched." in some["advice"] and "tiny," not in some["advice"]
         assert {tool["tool_id"].split("/")[0] for tool in some["tools"]} <= {"weather"}
     async with Engine(ready) as engine:
         with pytest.raises(BadInput, match="There is no server 'Harbour'"):
@@ -197,6 +197,7 @@ async def test_envelopes_that_models_send(ready: Settings, sent: dict[str, Any],
     [
         ("find_tools", {"query": "echo text back", "requests": [], "servers": [], "detail": None}),
         ("find_tools", {"query": "", "requests": [{"tool": "echo text back"}], "limit": None}),
+        ("find_tools", {"query": "echo text back", "servers": ["", None]}),
         ("suggest_call", {"task": "echo hi", "tool_ids": [], "context": None}),
         ("invoke", {"tool_id": "tiny/echo", "arguments": {"text": "hi"}, "timeout_s": None, "dry_run": None}),
     ],
@@ -208,15 +209,21 @@ async def test_optional_arguments_that_say_nothing_are_as_if_left_out(
         await engine.loaded()
         async with Client(App(engine).fastmcp, mode="auto") as client:
             result = await client.call_tool_mcp(name, sent)
-            told = {key: value for key, value in sent.items() if value not in (None, "", [])}
+            told = {key: value for key, value in sent.items() if value not in (None, "", [], ["", None])}
             assert not result.is_error and text(result) == text(await client.call_tool_mcp(name, told))
 
 
-async def test_required_arguments_that_say_nothing_are_refused(ready: Settings) -> None:
+async def test_required_arguments_and_switches_that_say_nothing_are_refused(ready: Settings) -> None:
     async with Engine(ready) as engine:
         await engine.loaded()
         async with Client(App(engine).fastmcp, mode="auto") as client:
-            for name, sent in (("suggest_call", {"task": ""}), ("invoke", {"tool_id": None})):
+            call = {"tool_id": "tiny/echo", "arguments": {"text": "hi"}}
+            for name, sent in (
+                ("suggest_call", {"task": ""}), ("invoke", {"tool_id": None}),
+                ("invoke", {**call, "dry_run": ""}), ("invoke", {**call, "dry_run": []}),
+                ("invoke", {"tool_id": "tiny/echo", "arguments": []}),
+                ("find_tools", {"query": "echo", "read_only": ""}), ("find_tools", {"requests": [{"tool": None}]}),
+            ):  # fmt: skip
                 assert (await client.call_tool_mcp(name, sent)).is_error
 
 

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from toolscout.errors import BadInput, ModelError, NotAllowed, UpstreamError
 from toolscout.eval.agent.written_calls import reading
 from toolscout.records import JsonObject
+from toolscout.server.contract import INSTRUCTIONS as OF_TOOLSCOUT
+from toolscout.server.contract import SUGGESTS
 
 if TYPE_CHECKING:
     from toolscout.server.config import UpstreamConfig
@@ -118,28 +120,38 @@ async def act(
     async with AsyncExitStack() as stack:
         toolsets: list[AbstractToolset[Any]] = []
         history: list[Any] = []
+        told = mind.instructions
         began = time.perf_counter()
+        # Clients show a server's instructions to their model: the servers' own in the first arm, Toolscout's in the
+        # others, less the sentence on the tool that these arms have not.
         if arm == "all":
             for name, config in entries.items():
                 client = await _reached(stack, name, config, log)
                 toolsets.append(_toolset(client, doing, name, mind.turns).prefixed(name))
         elif arm in ARMS:
             client = await _entered(stack, "toolscout", _toolscout(home, environment, log))
+            told = f"{told}\n\n{OF_TOOLSCOUT.replace(SUGGESTS, '')}"
             tools = _toolset(client, doing, "", mind.turns)
             toolsets.append(tools.filtered(lambda _, tool: tool.name in ("find_tools", "invoke")))
             began = time.perf_counter()
             if arm == "bootstrap":
-                history = await _bootstrap(client, request, doing, mind)
+                history = await _bootstrap(client, request, doing, mind, told)
         else:
             raise BadInput(f"There is no arm {arm!r}.", f"Arms are {', '.join(ARMS)}.")
         began = began if history or doing.bootstrap else time.perf_counter()
-        await _loop(request, toolsets, history, mind, doing, mind.seconds - (time.perf_counter() - began))
+        await _loop(request, told, toolsets, history, mind, doing, mind.seconds - (time.perf_counter() - began))
         doing.seconds = round(time.perf_counter() - began, 3)
     return doing
 
 
 async def _loop(
-    request: str, toolsets: Sequence[Any], history: Sequence[Any], mind: Mind, doing: Doing, seconds: float
+    request: str,
+    told: str,
+    toolsets: Sequence[Any],
+    history: Sequence[Any],
+    mind: Mind,
+    doing: Doing,
+    seconds: float,
 ) -> None:
     from pydantic_ai import Agent, ToolOutput
     from pydantic_ai.exceptions import (
@@ -162,7 +174,7 @@ async def _loop(
         settings["max_tokens"] = mind.max_tokens
     ends = ToolOutput(str, name="final_answer", description="End the task with this answer.")
     agent: Any = Agent(
-        model, instructions=mind.instructions, toolsets=list(toolsets), retries=mind.turns, model_settings=settings,
+        model, instructions=told, toolsets=list(toolsets), retries=mind.turns, model_settings=settings,
         output_type=ends if mind.answers == "tool" else str,
     )  # fmt: skip
     usage = RunUsage()
@@ -215,10 +227,10 @@ def _toolset(client: Any, doing: Doing, server: str, turns: int) -> Any:
             made.seconds = round(time.perf_counter() - began, 3)
         return result
 
-    # Clients show a server's instructions to their model, so this one does, in every arm.
     return MCPToolset(
-        client, tool_error_behavior="failed", process_tool_call=noted, max_retries=turns, include_instructions=True
-    )
+        client, tool_error_behavior="failed", process_tool_call=noted, max_retries=turns,
+        include_instructions=bool(server),
+    )  # fmt: skip
 
 
 def _tool_id(server: str, name: str, args: Mapping[str, Any]) -> str:
@@ -229,10 +241,10 @@ def _tool_id(server: str, name: str, args: Mapping[str, Any]) -> str:
 
 
 def _written(args: Mapping[str, Any]) -> str:
-    return json.dumps(args, ensure_ascii=False)[:_SHOWN]
+    return json.dumps(args, ensure_ascii=False).encode("utf-8", "replace").decode()[:_SHOWN]
 
 
-async def _bootstrap(client: Any, request: str, doing: Doing, mind: Mind) -> list[Any]:
+async def _bootstrap(client: Any, request: str, doing: Doing, mind: Mind, words: str) -> list[Any]:
     """Ask suggest_call for a first call and make it; the conversation so far, empty where no call was ready."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
@@ -249,13 +261,10 @@ async def _bootstrap(client: Any, request: str, doing: Doing, mind: Mind) -> lis
     result = await _made(client, doing, "invoke", call, mind.seconds)
     doing.bootstrap = "made" if result is not None and not result.is_error else "failed"
     told = "The call took too long." if result is None else _text(result)
-    words = mind.instructions
     return [
         ModelRequest(parts=[UserPromptPart(request)], instructions=words),
         ModelResponse(parts=[ToolCallPart("invoke", call, tool_call_id="bootstrap_1")]),
-        ModelRequest(
-            parts=[ToolReturnPart("invoke", told, tool_call_id="bootstrap_1")], instructions=mind.instructions
-        ),
+        ModelRequest(parts=[ToolReturnPart("invoke", told, tool_call_id="bootstrap_1")], instructions=words),
     ]
 
 

@@ -165,7 +165,7 @@ def _header(options: AgentOptions, todo: _Todo, settings: Settings) -> JsonObjec
         toolscout["settings"][_START_TIMEOUT] = f"{_DEFAULT_START}"
     own = {name: at.model_dump(mode="json") for name, at in todo.servers.items()}
     return {
-        "agent": 2, "model": mind.model, "model_url": mind.url, "turns": mind.turns, "seconds": mind.seconds,
+        "agent": 3, "model": mind.model, "model_url": mind.url, "turns": mind.turns, "seconds": mind.seconds,
         "temperature": mind.temperature, "answers": mind.answers, "max_tokens": mind.max_tokens,
         "gaia": options.gaia is not None,
         "servers": servers_mark(options.servers) if options.servers else sha256_hex(canonical_json(own))[:16],

@@ -64,4 +64,10 @@ def _as_call(value: Any, names: Collection[str]) -> tuple[str, dict[str, Any]] |
             given = json.loads(given)
         except ValueError:
             return None
-    return (name, given) if isinstance(given, dict) else None
+    return (name, _whole(given)) if isinstance(given, dict) else None
+
+
+def _whole(given: dict[str, Any]) -> dict[str, Any]:
+    """Without halves of surrogate pairs, which JSON can write and nothing can send."""
+    whole: dict[str, Any] = json.loads(json.dumps(given, ensure_ascii=False).encode("utf-8", "replace"))
+    return whole
