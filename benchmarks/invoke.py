@@ -343,7 +343,9 @@ def invoker_of(pool: UpstreamPool, settings: Settings, names: list[str]) -> Invo
         tool.fingerprint = tool.computed_fingerprint()
         tools[tool.tool_id] = tool
     servers = {name: Server(server_id=name, state=ServerState.READY) for name in names}
-    return Invoker(tools.get, servers.get, lambda wrong: [], lambda tool_id: None, pool, settings, governor=Governor(settings))
+    return Invoker(
+        tools.get, servers.get, lambda wrong: [], lambda tool_id: None, pool, settings, governor=Governor(settings)
+    )
 
 
 def spread(values: list[float]) -> dict[str, float]:
