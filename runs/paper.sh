@@ -88,7 +88,7 @@ if wanted caller; then
   read -ra launch <<<"$LAUNCH"
   rows=$out/caller/rows.jsonl.gz
   all=$(gzip -dc "$rows" | wc -l)
-  for part in 10 30; do # Figure 6: percent of the rows
+  for part in 10 30; do # data scaling: per cent of the rows
     "${launch[@]}" -m toolscout train caller --preset qwen3-4b --base "$base" --rows "$rows" --limit $((all * part / 100)) \
       --out "$out/caller/part$part"
   done
@@ -144,7 +144,7 @@ if wanted eval; then
       kept "calls-$name-$candidates"
       run eval calls --tools "$tools" --calls "$test" --candidates "$candidates" "${who[@]}" "${written[@]}"
     done
-    kept "sizes-$name" # Figure 6
+    kept "sizes-$name" # by number of candidates
     run eval calls --tools "$tools" --calls "$test" --limit 500 --compare candidates "${who[@]}" "${written[@]}"
     kept "exemplars-$name" # Figure 5
     run eval calls --tools "$tools" --calls "$test" --limit 500 --compare exemplars --exemplars "$out/split/train.jsonl" \

@@ -81,8 +81,10 @@ run model pull smollm2-135m
 
 stage "5. Evaluation: does search find the tools, and are the calls right"
 run eval retrieval --tools "$tools" --servers "$servers" --calls "$out/test.jsonl" --json "$out/retrieval.json" --report "$out/retrieval"
-run eval calls --tools "$tools" --calls "$out/test.jsonl" --limit "${ROWS:-20}" --model smollm2-135m --json "$out/calls-before.json"
-run eval calls --tools "$tools" --calls "$out/test.jsonl" --limit "${ROWS:-20}" --model "$out/caller.gguf" --json "$out/calls-after.json"
+run eval calls --tools "$tools" --calls "$out/test.jsonl" --limit "${ROWS:-20}" --model smollm2-135m --json "$out/calls-before.json" \
+  --report "$out/calls-before"
+run eval calls --tools "$tools" --calls "$out/test.jsonl" --limit "${ROWS:-20}" --model "$out/caller.gguf" --json "$out/calls-after.json" \
+  --report "$out/calls-after"
 
 stage "6. Use: the model in process, behind suggest_call"
 TOOLSCOUT_MODEL=$out/caller.gguf run suggest "what time is it in the time zone Europe/Lisbon"

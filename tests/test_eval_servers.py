@@ -142,6 +142,13 @@ def test_health_counts_what_is_the_servers_to_answer() -> None:
     assert healths({"clumsy": evidence["clumsy"]}) == ({}, None)
 
 
+def test_a_server_that_answers_nothing_is_not_quick(tmp_path: Path) -> None:
+    found = from_executed(
+        [executed(tmp_path / "1.json", dead=(8, 0, {"session_error": 8}, 0.03), well=(3, 2, {}, 0.5))]
+    )
+    assert found["dead"].median is None and found["well"].median == 0.5
+
+
 def test_evidence_of_the_call_log() -> None:
     log = [
         CallLog("invoke", "", "sunny/get_forecast", "ok", 100.0),
@@ -150,7 +157,7 @@ def test_evidence_of_the_call_log() -> None:
         CallLog("invoke", "", "gone/tool", "ok", 1.0),
     ]
     found = from_log(log, {"sunny/get_forecast": "sunny"})
-    assert set(found) == {"sunny"} and found["sunny"].success_rate == 0.5 and found["sunny"].median == 0.2
+    assert set(found) == {"sunny"} and found["sunny"].success_rate == 0.5 and found["sunny"].median == 0.1
 
 
 def test_quality_of_texts() -> None:

@@ -70,7 +70,8 @@ def from_executed(paths: Iterable[Path]) -> dict[str, Evidence]:
                 evidence.made += int(part["made"])
                 evidence.went_well += int(part["went_well"])
                 evidence.causes.update({str(cause): int(n) for cause, n in part["by_cause"].items()})
-                if part["seconds"]["p50"] is not None:
+                # A server that answers nothing is not quick.
+                if part["seconds"]["p50"] is not None and int(part["went_well"]):
                     evidence.seconds.append((float(part["seconds"]["p50"]), int(part["made"])))
         except FileNotFoundError:
             raise NotFound(f"There is no file {path}.", "Check the path.") from None
@@ -91,9 +92,9 @@ def from_log(entries: Iterable[CallLog], server_of: Mapping[str, str]) -> dict[s
         evidence.made += 1
         if entry.outcome == "ok":
             evidence.went_well += 1
+            seconds.setdefault(server_id, []).append(entry.ms / 1000)
         else:
             evidence.causes[Cause.OTHER] += 1
-        seconds.setdefault(server_id, []).append(entry.ms / 1000)
     for server_id, values in seconds.items():
         found[server_id].seconds = [(percentile(values, 50) or 0.0, len(values))]
     return found
