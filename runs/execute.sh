@@ -8,11 +8,12 @@
 #
 # Environment: PYTHON; K (5); MODELS (names of `toolscout model list`, blanks between; without any the gold calls alone are
 # made) and MODELS_HOME, the home folder that has pulled them; PROBE=1: each model once more, servers tried before offered;
-# TEMPERATURE (0.7, say): once more with trials that differ; JUDGE_URL: an endpoint that judges beside the checks.
+# TEMPERATURE (0.7, say): once more with trials that differ; JUDGE_URL: an endpoint that judges beside the checks; SANDBOX=1: the
+# servers in bubblewrap, without a network and with no files but the repository, which they can read.
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
-  sed -n '2,11s/^# \{0,1\}//p' "$0"
+  sed -n '2,12s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -46,6 +47,19 @@ if [ ! -e "$out/calls.jsonl" ]; then
   printf 'Moorings: 12\n' > "$repo/harbour.md"
   git -C "$repo" add harbour.md
   sed "s#{repo}#$repo#g" "$here/eval/data/execute_starter.jsonl" > "$out/calls.jsonl"
+fi
+if [ ! -e "$TOOLSCOUT_HOME/mcp.json" ] && [ -n "${SANDBOX:-}" ]; then
+  mkdir -p "$TOOLSCOUT_HOME"
+  # Another user runs them in there, and git wants to be told that the folder is trusted all the same.
+  "${PYTHON:-python}" - "$repo" > "$TOOLSCOUT_HOME/mcp.json" <<'PY'
+import json, sys
+
+own = sorted({sys.prefix, sys.base_prefix} - {"/usr"})
+trust = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+time = {"command": sys.executable, "args": ["-m", "mcp_server_time"], "sandbox": {"read": own}}
+git = {"command": sys.executable, "args": ["-m", "mcp_server_git"], "env": trust, "sandbox": {"read": [*own, sys.argv[1]]}}
+print(json.dumps({"mcpServers": {"time": time, "git": git}}, indent=2))
+PY
 fi
 [ -e "$TOOLSCOUT_HOME/mcp.json" ] || toolscout add starter --yes
 if [ -n "${MODELS_HOME:-}" ] && [ ! -e "$TOOLSCOUT_HOME/models" ]; then ln -s "$(cd "$MODELS_HOME" && pwd)/models" "$TOOLSCOUT_HOME/models"; fi
