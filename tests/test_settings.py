@@ -53,6 +53,12 @@ def test_a_tilde_is_the_home_folder(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert load_settings().home == home / "scout"
 
 
+def test_a_relative_home_is_taken_from_the_current_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("TOOLSCOUT_HOME", "scout")
+    assert load_settings().home == Path.cwd() / "scout"
+
+
 def test_a_home_that_cannot_be_made_is_a_clear_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "file").write_text("")
     monkeypatch.setenv("TOOLSCOUT_HOME", str(home / "file" / "below"))

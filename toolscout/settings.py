@@ -161,8 +161,10 @@ class Settings(BaseSettings):
 
     @field_validator("home", "policy", "review_policy")
     @classmethod
-    def _no_tilde(cls, value: Path | None) -> Path | None:
-        return value and value.expanduser()  # a client's configuration is no shell: nobody else would expand it
+    def _whole_path(cls, value: Path | None) -> Path | None:
+        # A client's configuration is no shell: nobody else would expand ~. And what runs in another folder (the sandbox's
+        # installer) would put a relative path elsewhere.
+        return value and value.expanduser().absolute()
 
     @field_validator("allowed_hosts", "trusted_proxies", mode="before")
     @classmethod
