@@ -33,7 +33,10 @@ FOREIGN_HEAD = eval_results.FOREIGN[:9]
 nobody = {**eval_results.executed(0), "n": 0, "failures": {}, "calls": {"made": 0}}
 shares = (0.01, 0.1, 0.11, 0.3, 0.95, 1.0)
 growing = {"points": [{"share": share, **eval_results.calls(share)} for share in shares]}
-sizes = {"by": "candidates", "variants": {str(n): eval_results.calls(0.5 - n / 1000) for n in (1, 10, 100)}}
+sizes: dict[str, Any] = {
+    "by": "candidates",
+    "variants": {str(n): eval_results.calls(0.5 - n / 1000) for n in (1, 10, 100)},
+}
 modes = {"by": "decoding", "variants": {name: eval_results.calls() for name in ("free", "repair")}}
 
 
@@ -65,6 +68,13 @@ def test_a_plot_says_what_it_shows(
     for text in said:  # every text stands in a comment before its letters' paths
         assert f"<!-- {text} -->" in svg, text
     assert "<b>" not in svg
+
+
+@drawn
+def test_sizes_are_joined_in_their_order(tmp_path: Path) -> None:
+    mixed = {**sizes, "variants": {size: sizes["variants"][size] for size in ("10", "1", "100")}}
+    one, other = compare_plot(sizes, tmp_path / "1.png"), compare_plot(mixed, tmp_path / "2.png")
+    assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes() and one and other
 
 
 @drawn

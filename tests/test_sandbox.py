@@ -25,6 +25,7 @@ from toolscout import bubblewrap
 from toolscout.errors import NotAllowed, UpstreamError
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.sandbox import box
+from toolscout.server.sandbox.package import read_package
 from toolscout.server.sandbox.proxy import proxy
 from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.server.upstreams.watchdog import marked_processes
@@ -495,6 +496,27 @@ def test_add_import_list_and_doctor(home: Path, folder: Path, tmp_path: Path) ->
     assert rows == {"a": {"network": ["example.com"], "read": [str(folder)]}, "b": True, "c": False}
     checks = {c["name"]: c for c in json.loads(cli("doctor", "--no-upstreams", "--json").stdout)["checks"]}
     assert checks["sandbox"]["status"] == "ok" and "used for a, b" in checks["sandbox"]["detail"]
+
+
+def test_add_replace_clears_what_the_entry_before_ran_from(home: Path) -> None:
+    before, shared = ("uvx", "--from", "weather==1", "weather"), ("uvx", "clock")
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {
+        "a": {"command": before[0], "args": before[1:], "sandbox": True},
+        "b": {"command": shared[0], "args": shared[1:], "sandbox": True},
+        "c": {"command": shared[0], "args": shared[1:], "sandbox": True},
+    }}))  # fmt: skip
+    folders = []
+    for command in (before, shared):
+        package = read_package(command[0], command[1:])
+        assert package is not None
+        folders.append(home / "sandbox" / package.key)
+        folders[-1].mkdir(parents=True)
+    assert (
+        cli("add", "a", "--yes", "--replace", "--no-check", "--", "uvx", "--from", "weather==2", "weather").returncode
+        == 0
+    )
+    assert cli("add", "b", "--yes", "--replace", "--no-check", "--", "uvx", "other").returncode == 0
+    assert [folder.exists() for folder in folders] == [False, True], "what c runs from too is kept"
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,8 @@ class Settings(BaseSettings):
     @field_validator("home", "policy", "review_policy")
     @classmethod
     def _whole_path(cls, value: Path | None) -> Path | None:
-        # A client's configuration is no shell: nobody else would expand ~. And what runs in another folder (the sandbox's
-        # installer) would put a relative path elsewhere.
+        # A client's configuration is no shell: nobody else would expand ~. And for what runs in another folder, such as
+        # the sandbox's installer, a relative path is another one.
         return value and value.expanduser().absolute()
 
     @field_validator("allowed_hosts", "trusted_proxies", mode="before")

@@ -30,7 +30,7 @@ def compare_plot(comparison: JsonObject, path: Path) -> str | None:
     """
     variants: Mapping[str, JsonObject] = comparison["variants"]
     if comparison["by"] == "candidates":
-        points = [(float(size), result) for size, result in variants.items()]
+        points = sorted(((float(size), result) for size, result in variants.items()), key=lambda point: point[0])
         return _lines({"": points}, path, "candidate tools", "Accuracy by number of candidates")
     drawn = figure(6.4, 4.2)
     if drawn is None:
