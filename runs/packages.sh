@@ -13,7 +13,7 @@
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
-  sed -n '2,13s/^# \{0,1\}//p' "$0"
+  sed -n '2,12s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 here=$(cd "$(dirname "$0")/.." && pwd)
