@@ -105,15 +105,12 @@ def add(
         note(f"  {secret.where}: the secret is not stored; set {secret.reference} in the environment instead")
     wanted = [n for n in dict.fromkeys([*required, *config.references()]) if n not in os.environ]
     confirm("Add it?", yes)
-    others = [other for name, other in present.items() if name != server_id]
-    replaced = present.get(server_id)
-    if policy is not None or replaced is not None:
-        from toolscout.server.sandbox.package import forget
+    from toolscout.server.sandbox.package import forget
 
+    others = [other for name, other in present.items() if name != server_id]
+    for gone in (config, present.get(server_id, config)):
         # Added again, it is installed again; and what the replaced entry ran from is nobody's any more.
-        for gone in (config, replaced):
-            if gone is not None:
-                forget(gone, others, settings.home)
+        forget(gone, others, settings.home)
     servers.add(config, overwrite=replace)
     listed = list_added([server_id], settings) if check else {}
     if as_json:
