@@ -5,6 +5,7 @@ Names in a plot are mostly foreign (splits, servers, models): none is read as a 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,25 +65,31 @@ def height_of(names: int, series: int) -> float:
     return 1.3 + names * (0.16 + 0.17 * series)
 
 
-def ranges(axes: Any, names: Sequence[str], series: Sequence[Series], *, xlabel: str, title: str = "") -> None:
-    """A row for each name, a point with its interval for each kind of share; the values stand at the right edge."""
+def ranges(
+    axes: Any, names: Sequence[str], series: Sequence[Series], *, xlabel: str, title: str = "", percent: bool = True
+) -> None:
+    """A row for each name, a point with its interval for each kind of share; the values stand at the right edge.
+
+    ``percent``: shares are shown in per cent, else as they are, between 0 and 1.
+    """
+    unit, form = (100, "{:.1f}") if percent else (1, "{:.3f}")
     step = 0.8 / max(1, len(series))
     for number, one in enumerate(series):
         colour = one.colour or COLOURS[number % len(COLOURS)]
         places = [row + (number - (len(series) - 1) / 2) * step for row in range(len(names))]
-        known = _known(places, one)
+        known = _known(places, one, unit)
         shares, around = [v for _, v, _ in known], [at for _, _, at in known]
         axes.errorbar(
-            shares, [place for place, _, _ in known], xerr=spans(shares, around),
+            shares, [place for place, _, _ in known], xerr=spans(shares, around, unit),
             fmt="o", markersize=4, capsize=2, elinewidth=1.2, color=colour, label=one.label,
         )  # fmt: skip
         for place, value in zip(places, one.values, strict=True):  # beside the axes, where no other mark can be
-            said = "–" if value is None else f"{100 * value:.1f}"
+            said = "–" if value is None else form.format(unit * value)
             axes.annotate(said, (1.01, place), xycoords=_MARGIN, va="center", fontsize=7, color=colour)
     named(axes, names)
     for row in range(1, len(names)):
         axes.axhline(row - 0.5, color="#8884", linewidth=0.6)
-    axes.set(xlabel=xlabel, xlim=(-2, 102), title=title)
+    axes.set(xlabel=xlabel, xlim=(-0.02 * unit, 1.02 * unit), title=title)
     axes.grid(axis="x", alpha=0.3)
 
 
@@ -159,19 +166,30 @@ def legend(drawn: Any, axes: Any) -> None:
             said.set_parse_math(False)
 
 
-def _known(places: Sequence[float], series: Series) -> list[tuple[float, float, Around]]:
-    """(place, per cent, interval) of the values that there are."""
+def _known(places: Sequence[float], series: Series, unit: float = 100) -> list[tuple[float, float, Around]]:
+    """(place, value in ``unit`` parts of the whole, interval) of the values that there are."""
     around = series.around or [None] * len(series.values)
     found = zip(places, series.values, around, strict=True)
-    return [(place, 100 * value, at) for place, value, at in found if value is not None]
+    return [(place, unit * value, at) for place, value, at in found if value is not None]
 
 
-def spans(values: Sequence[float], around: Sequence[Around]) -> list[list[float]]:
-    """How far each interval (of shares) reaches to both sides of its value (in per cent); rounding may put an end on
-    the wrong side."""
+def spans(values: Sequence[float], around: Sequence[Around], unit: float = 100) -> list[list[float]]:
+    """How far each interval (of shares) reaches to both sides of its value (by default in per cent); rounding may put
+    an end on the wrong side."""
     pairs = list(zip(values, around, strict=True))
-    low = [max(0.0, v - 100 * at[0]) if at else 0.0 for v, at in pairs]
-    return [low, [max(0.0, 100 * at[1] - v) if at else 0.0 for v, at in pairs]]
+    low = [max(0.0, v - unit * at[0]) if at else 0.0 for v, at in pairs]
+    return [low, [max(0.0, unit * at[1] - v) if at else 0.0 for v, at in pairs]]
+
+
+def beside(places: Sequence[float], number: int, of: int, *, log: bool) -> dict[float, float]:
+    """Where the ``number``-th of ``of`` series stands at each place of an axis: a little beside the others, so that
+    no interval covers another one's."""
+    shift = (number - (of - 1) / 2) * min(0.012, 0.06 / max(1, of))
+    if log:
+        width = math.log(places[-1] / places[0]) if len(places) > 1 else 1.0
+        return {place: place * math.exp(shift * width) for place in places}
+    width = places[-1] - places[0] or 1.0
+    return {place: place + shift * width for place in places}
 
 
 def tell_ticks(drawn: Any, axes: Any, names: Mapping[float, str]) -> None:

@@ -7,27 +7,29 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from toolscout.errors import BadInput
 from toolscout.eval.adopt.cli import adopt
 from toolscout.eval.agent.cli import agent
 from toolscout.eval.apibank.cli import apibank
+from toolscout.eval.command import Measuring
 from toolscout.eval.diversity.cli import diversity
 from toolscout.eval.execute.cli import execute
 from toolscout.eval.guard.cli import guard
 from toolscout.eval.needle.cli import needle
 from toolscout.eval.plans.cli import plan
+from toolscout.eval.provenance import write_result
 from toolscout.eval.servers.cli import servers
 from toolscout.eval.setup.cli import setup
 from toolscout.eval.strategies.cli import strategies
-from toolscout.files import replace_file, write_json
+from toolscout.eval.work_file import work_place
+from toolscout.files import replace_file
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
-    help="Measure retrieval and calls on your own tools and requests.",
+    help="Measure search, calls, plans, execution, agents and servers, on your own tools and requests.",
 )
 
 Files = Annotated[
@@ -35,49 +37,20 @@ Files = Annotated[
 ]
 
 
-class ManyFiles(TyperCommand):
-    """A command without positional arguments whose file options take several values: ``--tools a.jsonl b.jsonl``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeats the option's name before each further value."""
-        many = {name for p in self.params if getattr(p, "multiple", False) for name in p.opts}
-        flags = {name for p in self.params if getattr(p, "is_flag", False) for name in (*p.opts, *p.secondary_opts)}
-        spread: list[str] = []
-        option, taken = "", 0
-        for word in args:
-            if word.startswith("-") and len(word) > 1:
-                option, taken = word, 0
-            elif option in many and option not in flags:
-                if taken:
-                    spread.append(option)
-                taken += 1
-            spread.append(word)
-        return list(super().parse_args(ctx, spread))
-
-    def invoke(self, ctx: Any) -> Any:
-        """Refuses a place that cannot take the result before anything is measured, which may take hours."""
-        report, json_out = ctx.params.get("report"), ctx.params.get("json_out")
-        if report is not None and Path(report).exists() and not Path(report).is_dir():
-            raise BadInput(f"{report} is a file.", "Give --report a folder.")
-        if json_out is not None and Path(json_out).is_dir():
-            raise BadInput(f"{json_out} is a folder.", "Give --json a file.")
-        return super().invoke(ctx)
+app.command("adopt", cls=Measuring)(adopt)
+app.command("agent", cls=Measuring)(agent)
+app.command("diversity", cls=Measuring)(diversity)
+app.command("execute", cls=Measuring)(execute)
+app.command("apibank", cls=Measuring)(apibank)
+app.command("guard", cls=Measuring)(guard)
+app.command("needle", cls=Measuring)(needle)
+app.command("plan", cls=Measuring)(plan)
+app.command("servers", cls=Measuring)(servers)
+app.command("setup", cls=Measuring)(setup)
+app.command("strategies", cls=Measuring)(strategies)
 
 
-app.command("adopt", cls=ManyFiles)(adopt)
-app.command("agent", cls=ManyFiles)(agent)
-app.command("diversity", cls=ManyFiles)(diversity)
-app.command("execute", cls=ManyFiles)(execute)
-app.command("apibank", cls=ManyFiles)(apibank)
-app.command("guard", cls=ManyFiles)(guard)
-app.command("needle", cls=ManyFiles)(needle)
-app.command("plan", cls=ManyFiles)(plan)
-app.command("servers", cls=ManyFiles)(servers)
-app.command("setup", cls=ManyFiles)(setup)
-app.command("strategies", cls=ManyFiles)(strategies)
-
-
-@app.command(cls=ManyFiles)
+@app.command(cls=Measuring)
 def retrieval(
     tools: Annotated[list[Path], typer.Option(help="Files of tools: the pool. Several may follow.")],
     calls: Files,
@@ -130,7 +103,7 @@ def retrieval(
         Path | None,
         typer.Option(
             help="Answers and finished parts go here at once; the same command goes on after an interruption. Gone at "
-            "the end. Default: beside --json."
+            "the end. Default: beside --json or in --report."
         ),
     ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count answer tokens with.")] = None,
@@ -144,8 +117,7 @@ def retrieval(
     from toolscout.eval.retrieval.extras import Extras
     from toolscout.eval.retrieval.measure import RetrievalFiles, measure_retrieval
 
-    if work is None and json_out is not None:
-        work = json_out.with_name(json_out.name + ".rows.jsonl")
+    work = work_place(work, json_out, report)
     run = measure_retrieval(
         RetrievalFiles(tools, calls, servers or []),
         settings=_settings(settings, encoder=encoder),
@@ -172,7 +144,7 @@ def retrieval(
     )
     everything = {**run.result, **run.details}
     if json_out is not None:
-        write_json(json_out, everything if details else run.result)
+        write_result(json_out, everything if details else run.result)
     if misses is not None:
         replace_file(misses, run.misses)
     if report is not None:
@@ -186,7 +158,7 @@ def retrieval(
     _show(quiet, retrieval_tables(everything if details else run.result))
 
 
-@app.command(cls=ManyFiles)
+@app.command(cls=Measuring)
 def calls(
     tools: Annotated[list[Path], typer.Option(help="Files of tools: the candidates' pool. Several may follow.")],
     calls: Files,
@@ -204,7 +176,7 @@ def calls(
     seed: Annotated[int, typer.Option(help="Draws distractors, their order, and the rows of --limit.")] = 0,
     work: Annotated[
         Path | None,
-        typer.Option(help="Every row goes here at once, and a later run goes on from it. Default: beside --json."),
+        typer.Option(help="Every row goes here at once; a later run goes on. Default: beside --json or in --report."),
     ] = None,
     decoding: Annotated[
         str,
@@ -223,7 +195,10 @@ def calls(
     compare: Annotated[
         str, typer.Option(help="Measure several settings side by side: candidates, decoding or exemplars.")
     ] = "",
-    sizes: Annotated[str, typer.Option(help="Numbers of candidates for --compare candidates.")] = "1,5,10,20,50,100",
+    sizes: Annotated[
+        str | None,
+        typer.Option(help="Numbers of candidates for --compare candidates.", show_default="1,5,10,20,50,100"),
+    ] = None,
     random_tools: Annotated[
         int, typer.Option(min=0, help="Also let so many random tools be called for random requests: is all valid?")
     ] = 0,
@@ -236,8 +211,6 @@ def calls(
     """Let the model write the call for every request, report Tool, Param and AST accuracy and abstention."""
     from toolscout.eval.calls.commands import CallsOptions, measure
 
-    if work is None and json_out is not None:
-        work = json_out.with_name(json_out.name + ".rows.jsonl")
     options = CallsOptions(
         tools=tools,
         calls=calls,
@@ -246,7 +219,7 @@ def calls(
         candidates=candidates,
         limit=limit,
         seed=seed,
-        work=work,
+        work=work_place(work, json_out, report),
         decoding=decoding,
         exemplars=exemplars or [],
         any_tool=any_tool,
@@ -260,7 +233,7 @@ def calls(
     _show(quiet, measure(options, _say(quiet)))
 
 
-@app.command(cls=ManyFiles)
+@app.command(cls=Measuring)
 def scaling(
     runs: Annotated[
         list[str],
@@ -279,7 +252,7 @@ def scaling(
 
     result = curves_of_runs.scaling(runs)
     if json_out is not None:
-        write_json(json_out, result)
+        write_result(json_out, result)
     if plot is not None and scaling_plot(curves_of_runs.curves(result), plot) is None:
         _say(quiet)(NO_PLOTS)
     if report is not None:

@@ -102,11 +102,12 @@ def ablation_plot(ablation: JsonObject, path: Path) -> str | None:
     axes.barh(places, one, color=_BLUE, label="recall@1")
     axes.axvline(five[0], color=_BLUE, linewidth=0.8, alpha=0.6)
     axes.axvline(one[0], color=_BLUE, linewidth=0.8)
-    for place, value, first in zip(places, five, one, strict=True):
-        axes.text(value + 0.5, place, f"{first:.1f} / {value:.1f}", va="center", fontsize=7)
+    for place, value, first in zip(places, five, one, strict=True):  # beside the axes, where no line is
+        at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7}
+        axes.annotate(f"{first:.1f} / {value:.1f}", (1.01, place), **at)
     axes.set_yticks(list(places), names, fontsize=8)
     axes.invert_yaxis()
-    axes.set(xlabel=f"equivalent recall, % of {ablation['n']} requests", xlim=(0, 110))
+    axes.set(xlabel=f"equivalent recall, % of {ablation['n']} requests; the lines: the whole search", xlim=(0, 100))
     axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize=8)
     return save_figure(figure, path)
 

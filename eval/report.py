@@ -16,6 +16,7 @@ from toolscout.eval.charts import plot_part
 from toolscout.eval.metrics import RANKING_KEYS
 from toolscout.eval.peers.report import NO_PLOT, abouts, failures, peers_table, write_plot
 from toolscout.eval.plots import NO_PLOTS, ablation_plot, refusal_plot
+from toolscout.eval.provenance import origin_lines, with_origin, write_result
 from toolscout.eval.retrieval.extra_tables import (
     Parts,
     ablation_tables,
@@ -25,7 +26,7 @@ from toolscout.eval.retrieval.extra_tables import (
     structured_tables,
 )
 from toolscout.eval.retrieval.plots import recall_plot
-from toolscout.files import replace_file, write_json
+from toolscout.files import replace_file
 from toolscout.records import JsonObject
 
 if TYPE_CHECKING:
@@ -146,12 +147,14 @@ def calls_tables(result: JsonObject) -> list[Table]:
     }
     seconds, tokens, abstention = result["seconds"], result["tokens"], result["abstention"]
     first = result.get("first_token_seconds") or {"p50": None, "p95": None}
+    title = f"Calls of {result['model'] or 'the default model'}, {result['candidates']} candidates"
     return [
-        _rates(f"Calls of {result['model'] or 'the default model'}, {result['candidates']} candidates", parts),
-        *(_rates(title, groups) for title, groups in more.items() if groups),
+        *([_rates(title, parts)] if result["n"] else []),
+        *(_rates(name, groups) for name, groups in more.items() if groups),
         _facts(
-            "Abstention and cost",
+            "Abstention and cost" if result["n"] else f"{title}: abstention and cost",
             {
+                "requests that no candidate serves": f"{abstention.get('unanswerable', 0):,}",
                 "right refusals, share of unanswerable": share_text(abstention["right_refusal_rate"]),
                 "false refusals, share of answerable": share_text(abstention["false_refusal_rate"]),
                 "seconds a request, p50 / p95": f"{_number(seconds['p50'])} / {_number(seconds['p95'])}",
@@ -277,7 +280,9 @@ def calls_report(
             if o.gold and not (o.tool if o.ast is None else o.ast)
         ][:MISSES_SHOWN],
     )
-    parts = [plot_part("By split and marketplace", run.result, folder / "calls.png", calls_plot)]
+    parts = []
+    if run.result["n"]:
+        parts.append(plot_part("By split and marketplace", run.result, folder / "calls.png", calls_plot))
     parts += [table.html() for table in calls_tables(run.result)]
     parts += [table.html() for table in extra]
     if plot:
@@ -322,7 +327,7 @@ body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding
 h1{font-size:1.5rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}.scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px}td,th{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #8884;
 vertical-align:top;white-space:pre-wrap;overflow-wrap:anywhere;max-width:28rem}td:first-child,th:first-child{text-align:left}
-p{opacity:.8}svg{max-width:100%;height:auto}svg text{fill:currentColor}
+p,.of{opacity:.8}.of{overflow-wrap:anywhere}svg{max-width:100%;height:auto}svg text{fill:currentColor}
 """
 
 
@@ -336,14 +341,16 @@ def _write_folder(
 ) -> Path:
     page = folder / "report.html"
     note = "".join(f"<p>{escape(line)}</p>" for line in notes)
+    about = "".join(f"<li>{escape(line)}</li>" for line in origin_lines(with_origin(result).get("of", {})))
+    of = f"<h2>What this is of</h2><ul class=of>{about}</ul>" if about else ""
     body = "".join(parts)
     replace_file(
         page,
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>Toolscout: {escape(title)}</title><style>{_STYLE}</style>"
-        f"<h1>{escape(title)}</h1>{note}{body}</html>\n",
+        f"<h1>{escape(title)}</h1>{note}{body}{of}</html>\n",
     )
-    write_json(folder / "result.json", result)
+    write_result(folder / "result.json", result)
     replace_file(folder / "rows.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return page
 

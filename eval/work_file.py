@@ -9,8 +9,20 @@ from pathlib import Path
 from typing import IO
 
 from toolscout.errors import BadInput, StorageError
+from toolscout.files import check_writable
 from toolscout.jsonl import read_objects
 from toolscout.records import JsonObject
+
+
+def work_place(
+    work: Path | None, json_out: Path | None, report: Path | None, ending: str = "rows.jsonl"
+) -> Path | None:
+    """Where a run keeps what it has finished: ``--work``, else beside ``--json``, else in ``--report``; or nowhere."""
+    if work is not None:
+        return work
+    if json_out is not None:
+        return json_out.with_name(f"{json_out.name}.{ending}")
+    return None if report is None else report / f"kept.{ending}"
 
 
 class Work:
@@ -61,11 +73,13 @@ def alone(work: Path | None) -> Iterator[None]:
         return
     from filelock import FileLock, Timeout
 
+    lock_file = work.with_name(work.name + ".lock")
     try:
         work.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(work.with_name(work.name + ".lock"), timeout=0)
+        lock = FileLock(lock_file, timeout=0)
         lock.acquire()
     except Timeout:
+        check_writable(lock_file, "--work")  # the lock of a file that may not be written is never had either
         raise BadInput(f"Another run is writing to {work}.", "Wait for it, or give another file with --work.") from None
     except OSError as error:
         raise StorageError(f"{work} cannot be written: {error}.", "Give another file with --work.") from None
@@ -83,8 +97,12 @@ def earlier(work: Path, header: JsonObject, other: str) -> list[JsonObject]:
     if not work.exists() or not work.stat().st_size:
         return []
     lines = [found for _, found in read_objects(work, on_bad=lambda error: None)]
-    if not lines or lines[0].get("run") != header:
-        raise BadInput(f"{work} holds {other}.", "Delete it, or give another file with --work.")
+    if not lines or not isinstance(lines[0].get("run"), dict):
+        raise BadInput(
+            f"{work} is no work file of an earlier run; it is left as it is.", "Give another file with --work."
+        )
+    if lines[0]["run"] != header:
+        raise BadInput(f"{work} holds {other}.", "Give another file with --work, or delete this one.")
     return lines[1:]
 
 

@@ -168,6 +168,8 @@ def test_interrupted_work_says_what_is_kept(capsys: Capture, monkeypatch: pytest
 
     monkeypatch.setattr(ServersFile, "load", interrupted)
     assert execute(["list"]) == 130
+    assert capsys.readouterr().err.strip() == "Interrupted."
+    assert execute(["refresh"]) == 130
     kept = "Interrupted. What was finished is kept; run the same command again to go on."
     assert capsys.readouterr().err.strip() == kept
 

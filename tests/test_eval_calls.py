@@ -38,6 +38,7 @@ KEYS = {
     "by_marketplace_split",
     "intervals",
     "abstention",
+    "of",
     "seconds",
     "first_token_seconds",
     "tokens",
@@ -85,7 +86,7 @@ def test_right_answers_score_one_everywhere() -> None:
     assert {name: part["n"] for name, part in result["by_split"].items()} == {
         "own": 1, "seen": 3, "several": 1, "unseen_tool": 2,
     }  # fmt: skip
-    assert result["abstention"] == {"right_refusal_rate": 1.0, "false_refusal_rate": 0.0}
+    assert result["abstention"] == {"unanswerable": 1, "right_refusal_rate": 1.0, "false_refusal_rate": 0.0}
     assert result["tokens"] == {"prompt": 100.0, "cached": 0.0, "completion": round(7 * 20 / 9, 1)}
     assert set(result["seconds"]) == {"p50", "p95"}
     steps = {task: n for task, _, n in caller.asked}
@@ -115,7 +116,11 @@ def test_every_kind_of_mistake_is_told_apart() -> None:
     }
     overall = run.result["overall"]
     assert overall == {"tool": round(5 / 7, 4), "param": 0.5, "ast": round(2 / 6, 4), "schema_valid": round(4 / 6, 4)}
-    assert run.result["abstention"] == {"right_refusal_rate": 0.5, "false_refusal_rate": round(1 / 7, 4)}
+    assert run.result["abstention"] == {
+        "unanswerable": 2,
+        "right_refusal_rate": 0.5,
+        "false_refusal_rate": round(1 / 7, 4),
+    }
 
 
 def test_candidates_are_the_same_for_every_model_and_order_of_the_pool() -> None:
@@ -356,7 +361,7 @@ def test_schema_validity_at_the_edges() -> None:
 def test_no_rows_of_a_kind_give_none_not_zero() -> None:
     result = score([Outcome("a", "s", 0, abstained=True)], "m", 10)
     assert result["overall"] == {"tool": None, "param": None, "ast": None, "schema_valid": None}
-    assert result["abstention"] == {"right_refusal_rate": 1.0, "false_refusal_rate": None}
+    assert result["abstention"] == {"unanswerable": 1, "right_refusal_rate": 1.0, "false_refusal_rate": None}
     assert result["tokens"] == {"prompt": None, "cached": None, "completion": None}
 
 

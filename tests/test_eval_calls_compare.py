@@ -246,10 +246,14 @@ def test_only_a_comparison_of_candidates_changes_the_candidates_of_a_row(monkeyp
     assert sized == [True, False]
 
 
-@pytest.mark.parametrize("run", ["whole.json", "much=whole.json", "-1=whole.json", "1=absent.json", "1=broken.json"])
+@pytest.mark.parametrize("run", [
+    "whole.json", "much=whole.json", "-1=whole.json", "nan=whole.json", "inf=whole.json", "1=absent.json",
+    "1=broken.json", "1=refusals.json",
+])  # fmt: skip
 def test_scaling_of_what_is_no_result_is_one_sentence(tmp_path: Path, run: str) -> None:
     (tmp_path / "whole.json").write_text(json.dumps(result()), "utf-8")
     (tmp_path / "broken.json").write_text('{"n": 3}', "utf-8")
+    (tmp_path / "refusals.json").write_text(json.dumps({**result(), "n": 0}), "utf-8")
     share, equals, name = run.rpartition("=")
     with pytest.raises(NotFound if name == "absent.json" else BadInput):
         scaling.scaling([f"{share}{equals}{tmp_path / name}"])
@@ -260,6 +264,22 @@ def test_scaling_refuses_results_that_cannot_be_compared(tmp_path: Path) -> None
     (tmp_path / "b.json").write_text(json.dumps(result(candidates=5)), "utf-8")
     with pytest.raises(BadInput, match="differ in rows or candidates"):
         scaling.scaling([f"0.1={tmp_path / 'a.json'}", f"1={tmp_path / 'b.json'}"])
+    for share in ("0", "1"):
+        with pytest.raises(BadInput, match=f"The share {share} is given twice"):
+            scaling.scaling([f"{share}={tmp_path / 'a.json'}", f"{share}.0={tmp_path / 'a.json'}"])
+
+
+@pytest.mark.parametrize(("one", "word"), [
+    ({"rows": "b"}, "rows"), ({"rows": "a", "seed": 1}, "seeds"),
+    ({"rows": "a", "without_gold": "random"}, "candidates"),
+])  # fmt: skip
+def test_scaling_refuses_results_of_other_rows_that_are_as_many(tmp_path: Path, one: Any, word: str) -> None:
+    for name, of in (("old", {}), ("a", {"rows": "a"}), ("same", {"rows": "a", "weights": ["x"]}), ("b", one)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({**result(), "of": of}), "utf-8")
+    runs = [f"{share}={tmp_path / name}.json" for share, name in ((0, "old"), (0.1, "a"), (1, "same"))]
+    assert len(scaling.scaling(runs)["points"]) == 3, "an older result says nothing of itself"
+    with pytest.raises(BadInput, match=f"their {word} are not the same"):
+        scaling.scaling([*runs, f"2={tmp_path / 'b.json'}"])
 
 
 @pytest.mark.parametrize(

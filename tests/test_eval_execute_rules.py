@@ -89,7 +89,7 @@ def test_what_is_no_check(check: dict[str, Any], tmp_path: Path) -> None:
         Check.model_validate(check)
     path = tmp_path / "c.jsonl"
     path.write_text(json.dumps({"id": "r", "query": "q", "expect": check}))
-    with pytest.raises(BadInput, match=r"c.jsonl:1: not a executerow: expect"):
+    with pytest.raises(BadInput, match=r"c.jsonl:1: not an execute row: expect"):
         read_rows([path])
 
 

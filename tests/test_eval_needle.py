@@ -149,7 +149,7 @@ def test_sizes() -> None:
     for wrong in ("0", "5,many", "", "-3"):
         with pytest.raises(BadInput, match="--sizes"):
             parse_sizes(wrong, 40)
-    with pytest.raises(BadInput, match="largest pool"):
+    with pytest.raises(BadInput, match="every row can have"):
         parse_sizes("500", 40)
 
 

@@ -28,7 +28,7 @@ DATA = Path(__file__).parent / "data" / "eval"
 FILES = RetrievalFiles([DATA / "tools.jsonl"], [DATA / "calls.jsonl"], [DATA / "servers.jsonl"])
 KEYS = {
     "n", "pool", "strict", "equivalent", "by_split", "by_lang", "abstention", "latency_ms", "answer_tokens",
-    "index_seconds", "rss_mb",
+    "index_seconds", "rss_mb", "of",
 }  # fmt: skip
 
 

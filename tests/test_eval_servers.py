@@ -107,7 +107,7 @@ def test_no_calls_no_health(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_an_empty_home_says_what_to_do(home: Path, capsys: Any) -> None:
-    assert execute(["eval", "servers"]) == 0
+    assert execute(["eval", "servers"]) == 3
     assert "toolscout import" in capsys.readouterr().err
 
 

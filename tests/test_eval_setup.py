@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from toolscout.errors import BadInput, ToolscoutError
+from toolscout.errors import BadInput, NotFound, ToolscoutError
 from toolscout.eval.cli import app
 from toolscout.eval.setup import source as source_module
 from toolscout.eval.setup.measure import measure_setup
@@ -207,12 +207,12 @@ def test_only_what_is_configured_and_on(settings: Settings) -> None:
 
 def test_nothing_is_installed(home: Path, tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["setup", "--json", str(tmp_path / "o.json"), "--report", str(tmp_path / "r")])
-    assert ran.exit_code == 0, ran.output
-    assert "Nothing is installed" in ran.output
+    assert isinstance(ran.exception, NotFound) and "Nothing is installed" in str(ran.exception)
+    assert "toolscout import" in ran.exception.hint
     assert list(home.iterdir()) == []  # looking makes no catalogue
-    found = json.loads((tmp_path / "o.json").read_text("utf-8"))
-    assert set(found) == KEYS and found["n"]["tools"] == 0 and found["context"]["find_answer"] is None
-    assert "Nothing is installed" in (tmp_path / "r" / "report.html").read_text("utf-8")
+    assert not (tmp_path / "o.json").exists() and not (tmp_path / "r").exists(), "no page of zeros"
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"new": {"command": "x"}}}), "utf-8")
+    assert "new is configured, but its tools were never listed" in CliRunner().invoke(app, ["setup"]).output
 
 
 def test_a_whole_catalogue_is_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

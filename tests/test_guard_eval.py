@@ -9,12 +9,12 @@ import pytest
 import search_pool
 
 from toolscout.cli import execute
-from toolscout.eval.guard.measure import half_of, read_attacks
+from toolscout.eval.guard.measure import half_of, read_attacks, told_apart
 from toolscout.eval.guard.ranking import families, measure_ranking
 from toolscout.eval.guard.report import guard_plot, guard_tables
 from toolscout.index.encoder import make_encoder
 from toolscout.jsonl import write_records
-from toolscout.records import Call
+from toolscout.records import Call, Tool
 from toolscout.settings import Settings
 
 DATA = Path(__file__).parent / "data" / "eval"
@@ -122,3 +122,28 @@ def test_the_guard_keeps_poisoned_copies_out_of_the_answers(tmp_path: Path) -> N
         assert found[name]["before"] > 0.5 and found[name]["after"] == 0
         assert found[name]["held_back"] == found[name]["attackers"]
     assert found["copied"]["held_back"] == 0
+
+
+def test_a_ranking_needs_the_tools_that_its_requests_want(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["eval", "guard", "--attacks", str(ATTACKS), "--json", str(tmp_path / "out.json")]
+    calls = ["--calls", str(DATA / "calls.jsonl")]
+    assert execute([*base, *calls]) == 2
+    assert "Give the requests' tools with --tools" in capsys.readouterr().err
+    foreign = tmp_path / "tools.jsonl"
+    write_records(foreign, [Tool(tool_id="a/b", server_id="a", name="b", input_schema={"type": "object"})])
+    assert execute([*base, *calls, "--tools", str(foreign)]) == 2
+    assert "gold tools of none of the requests" in capsys.readouterr().err and not (tmp_path / "out.json").exists()
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    files = [tmp_path / folder / "honest.jsonl" for folder in ("a", "b")]
+    assert told_apart(files) == {"a/honest.jsonl": files[0], "b/honest.jsonl": files[1]}
+    assert told_apart([files[0], files[0]]) == {"honest.jsonl": files[0]}
+    for number, file in enumerate(files):
+        file.parent.mkdir()
+        row = json.loads(ATTACKS.read_text("utf-8").splitlines()[number])
+        file.write_text(json.dumps(row) + "\n", "utf-8")
+    out = tmp_path / "out.json"
+    honest = ["--honest", *map(str, files)]
+    assert execute(["eval", "guard", "--attacks", str(ATTACKS), *honest, "--json", str(out), "--quiet"]) == 0
+    assert set(json.loads(out.read_text("utf-8"))["tricky"]) == {"a/honest.jsonl", "b/honest.jsonl"}

@@ -28,7 +28,7 @@ from toolscout.commands import (
     training_caller,
     use,
 )
-from toolscout.errors import BadInput, ToolscoutError
+from toolscout.errors import BadInput, Interrupted, ToolscoutError
 
 HELP = """Toolscout: the one MCP server that finds, writes and makes the calls to all the others."""
 
@@ -40,12 +40,14 @@ EXIT_CODES = {
     4: "arguments that do not match the tool's schema",
     5: "an upstream server failed, or the tool reported an error",
     6: "the model is missing, unreachable or answered nonsense",
-    7: "refused on purpose: needs approval, a key, or a hash does not match",
+    7: "refused on purpose: needs approval, a key, a sandbox or an extra that is not installed; a hash does not match",
     8: "the catalogue, the index or a file cannot be read or written",
     130: "interrupted with Ctrl-C",
     141: "the reader of the output went away",
 }
 _INTERRUPTED = 130
+_GO_ON = {"crawl", "import", "index", "model pull", "refresh", "synth", "train"}
+"""Commands whose work is kept piece by piece. Those of ``eval`` say themselves what they keep, and where."""
 
 app = typer.Typer(
     name="toolscout", help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
@@ -97,9 +99,9 @@ training.app.registered_commands += training_caller.app.registered_commands
 app.add_typer(training.app, name="train")
 
 
-@app.command("eval", short_help="Measure: retrieval, calls.", context_settings={"help_option_names": []})
+@app.command("eval", short_help="Measure: every experiment, on your data.", context_settings={"help_option_names": []})
 def evaluate() -> None:
-    """Measure: retrieval, calls. See: toolscout eval --help"""
+    """Measure search, calls, plans, execution, agents and servers. See: toolscout eval --help"""
     # Only here to be listed: `execute` hands everything after `eval` to the evaluation's own command line.
 
 
@@ -111,15 +113,6 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Expected failures become a sentence on stderr (or JSON with ``--json``)."""
-    code = _execute(arguments)
-    if code == _INTERRUPTED and arguments[:1] == ["invoke"]:
-        print("Interrupted. If the call was on its way already, it may have been carried out.", file=sys.stderr)
-    elif code == _INTERRUPTED and arguments[:1] != ["serve"]:
-        print("Interrupted. What was finished is kept; run the same command again to go on.", file=sys.stderr)
-    return code
-
-
-def _execute(arguments: Sequence[str]) -> int:
     try:
         if arguments[:1] == ["eval"]:
             from toolscout.eval.cli import app as evaluation
@@ -128,15 +121,20 @@ def _execute(arguments: Sequence[str]) -> int:
         else:
             result = app(args=list(arguments), prog_name="toolscout", standalone_mode=False)
         sys.stdout.flush()
+        if result == _INTERRUPTED:  # so Typer tells of Ctrl-C
+            return _ended(arguments)
         return result if isinstance(result, int) else 0
+    except Interrupted as error:  # by a command that knows what is kept
+        print(error.sentence(), file=sys.stderr)
+        return _INTERRUPTED
     except ToolscoutError as error:
         _report(error, arguments)
         return error.exit_code
     except (KeyboardInterrupt, EOFError):
-        return _INTERRUPTED
+        return _ended(arguments)
     except typer.Abort as abort:
         interrupted = isinstance(abort.__cause__ or abort.__context__, KeyboardInterrupt)
-        return _INTERRUPTED if interrupted else 1
+        return _ended(arguments) if interrupted else 1
     except BrokenPipeError:
         return _reader_gone()
     except SystemExit as end:
@@ -154,6 +152,18 @@ def _execute(arguments: Sequence[str]) -> int:
             hint = f"See: {_asked(error, arguments)} --help"
             _report(BadInput(text if text.endswith((".", "?", "!")) else f"{text}.", hint), arguments)
         return int(getattr(error, "exit_code", BadInput.exit_code))
+
+
+def _ended(arguments: Sequence[str]) -> int:
+    """An interruption, and what it leaves behind."""
+    first = " ".join(arguments[:1])
+    if first == "invoke":
+        print("Interrupted. If the call was on its way already, it may have been carried out.", file=sys.stderr)
+    elif first in _GO_ON or " ".join(arguments[:2]) in _GO_ON:
+        print("Interrupted. What was finished is kept; run the same command again to go on.", file=sys.stderr)
+    elif first != "serve":
+        print("Interrupted.", file=sys.stderr)
+    return _INTERRUPTED
 
 
 def _reader_gone() -> int:

@@ -72,3 +72,10 @@ class StorageError(ToolscoutError):
 
     exit_code = 8
     kind = "storage_error"
+
+
+class Interrupted(ToolscoutError):
+    """Ended by Ctrl-C, by a command that can say what is kept of its work."""
+
+    exit_code = 130
+    kind = "interrupted"

@@ -55,6 +55,22 @@ def write_json(path: Path, value: object, *, mode: int | None = None) -> None:
     replace_file(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode)
 
 
+def check_writable(path: Path, option: str) -> None:
+    """Ask before long work whether its file can be written to ``path``, whose folders may not be there yet.
+
+    Raises:
+        StorageError: it can't be; ``option`` is named as the one to change.
+    """
+    hint = f"Give another place with {option}."
+    above = path
+    while not above.exists() and above != above.parent:
+        above = above.parent
+    if above != path and not above.is_dir():
+        raise StorageError(f"{path} cannot be written: {above} is a file.", hint)
+    if not os.access(above, os.W_OK) or (above.is_dir() and not os.access(above, os.X_OK)):
+        raise StorageError(f"{path} cannot be written: nothing may be written to {above}.", hint)
+
+
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """An empty folder to write into, which becomes ``path`` at the end: whole, or after a failure not at all.

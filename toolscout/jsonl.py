@@ -108,7 +108,12 @@ def parse_record(found: JsonObject, record: type[R], place: str) -> R:
         return record.model_validate(found)
     except ValidationError as error:
         reasons = [f"{'.'.join(map(str, e['loc'])) or 'record'}: {e['msg']}" for e in error.errors()[:3]]
-        raise BadInput(f"{place}: not a {record.__name__.lower()}: {'; '.join(reasons)}.") from None
+        raise BadInput(f"{place}: not {_words(record.__name__)}: {'; '.join(reasons)}.") from None
+
+
+def _words(name: str) -> str:
+    """A class's name as people write it, with its article: "a structured row"."""
+    return ("an " if name[0] in "AEIOU" else "a ") + re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def count_lines(path: Path | str) -> int:

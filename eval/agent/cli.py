@@ -65,7 +65,7 @@ def agent(
     ] = None,
     work: Annotated[
         Path | None,
-        typer.Option(help="Every trial goes here at once, and a later run goes on from it. Default: beside --json."),
+        typer.Option(help="Every trial goes here at once; a later run goes on. Default: beside --json or in --report."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE, of the Toolscout that is measured.")
@@ -84,16 +84,15 @@ def agent(
     from toolscout.eval.agent.score import Prices
     from toolscout.eval.agent.tasks import OWN_TASKS
     from toolscout.eval.cli import _say, _set, _settings, _show
+    from toolscout.eval.provenance import write_result
     from toolscout.eval.served import DECIDED
-    from toolscout.files import write_json
+    from toolscout.eval.work_file import work_place
 
     if tasks is not None and gaia is not None:
         raise BadInput("--tasks and --gaia exclude each other.", "Run one after the other.")
     _set(settings, DECIDED)
     if answers not in ANSWERS:
         raise BadInput(f"There is no way to answer {answers!r}.", f"Ways are {', '.join(ANSWERS)}.")
-    if work is None and json_out is not None:
-        work = json_out.with_name(json_out.name + ".rows.jsonl")
     key = os.environ.get("TOOLSCOUT_AGENT_KEY") or os.environ.get("OPENAI_API_KEY") or ""
     prices = Prices.parse(price_call, price or [], price_prompt, price_completion)
     run = measure_agent(
@@ -111,11 +110,11 @@ def agent(
         ),
         settings=_settings(settings, model=caller, model_url=caller_url),
         prices=prices,
-        work=work,
+        work=work_place(work, json_out, report),
         say=_say(quiet),
     )
     if json_out is not None:
-        write_json(json_out, run.result)
+        write_result(json_out, run.result)
     if report is not None:
         _say(quiet)(f"report: {agent_report(run, report)}")
     _show(quiet, agent_tables(run.result))

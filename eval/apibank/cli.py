@@ -30,10 +30,10 @@ def apibank(
     seed: Annotated[int, typer.Option(help="Draws the dialogues of --limit.")] = 0,
     work: Annotated[
         Path | None,
-        typer.Option(help="Every turn goes here at once, and a later run goes on from it. Default: beside --json."),
+        typer.Option(help="Every turn goes here at once; a later run goes on. Default: beside --json or in --report."),
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Keep embeddings here for later runs. Default: beside --json.")
+        Path | None, typer.Option(help="Keep embeddings here for later runs. Default: beside --json or in --report.")
     ] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: default, a folder, st:MODEL or openai:MODEL.")] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE.")] = None,
@@ -43,9 +43,9 @@ def apibank(
     from toolscout.eval.apibank.measure import DialogueOptions, measure_apibank
     from toolscout.eval.apibank.report import apibank_report, apibank_tables
     from toolscout.eval.cli import _say, _settings, _show
-    from toolscout.eval.needle.cli import beside
+    from toolscout.eval.provenance import write_result
     from toolscout.eval.retrieval.measure import RetrievalFiles
-    from toolscout.files import write_json
+    from toolscout.eval.work_file import work_place
 
     say = _say(quiet)
     given = None if domains is None else _object(domains)
@@ -53,12 +53,12 @@ def apibank(
         RetrievalFiles(tools, calls, servers or []),
         DialogueOptions(extra_tools or [], given, requests, limit, seed),
         settings=_settings(settings, encoder=encoder),
-        cache=cache or beside(json_out, "vectors"),
-        work=work or beside(json_out, "rows.jsonl"),
+        cache=work_place(cache, json_out, report, "vectors"),
+        work=work_place(work, json_out, report),
         say=say,
     )
     if json_out is not None:
-        write_json(json_out, run.result)
+        write_result(json_out, run.result)
     if report is not None:
         say(f"report: {apibank_report(run, report)}")
     _show(quiet, apibank_tables(run.result))

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from toolscout.eval.rows import grouped
 from toolscout.records import Call
 
-_TURN = re.compile(r"^(.+)[_#:-](\d+)$", re.DOTALL)
+_TURN = re.compile(r"^(.+)_(\d+)$", re.DOTALL)
 _LINE = re.compile(r"^(User|AI|API):[ \t]*", re.MULTILINE)
 
 FORMS = ("user", "turn", "dialogue")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
-from typing import Any
 
 from toolscout.eval.apibank.measure import ApiBankRun
-from toolscout.eval.plots import NO_PLOTS, save_figure
+from toolscout.eval.charts import Series, figure, height_of, legend, plot_part, ranges
+from toolscout.eval.plots import save_figure
 from toolscout.eval.report import Table, _write_folder, made_with, share_text
 from toolscout.records import JsonObject
-
-_COLOURS = {"user": "#9a9a9a", "turn": "#2563a8", "dialogue": "#3c8a4e", "requested": "#c43c35"}
 
 
 def apibank_tables(result: JsonObject) -> list[Table]:
@@ -57,38 +54,28 @@ def apibank_tables(result: JsonObject) -> list[Table]:
 
 def apibank_report(run: ApiBankRun, folder: Path) -> Path:
     """Write ``report.html``, ``result.json``, ``rows.jsonl`` and the plot; returns the page's path."""
-    svg = apibank_plot(run.result, folder / "apibank.png")
-    parts = [f"<h2>Tools found, turn by turn</h2>{svg or escape(NO_PLOTS)}"]
+    parts = [plot_part("Tools found, turn by turn", run.result, folder / "apibank.png", apibank_plot)]
     parts += [table.html() for table in apibank_tables(run.result)]
     notes = [*made_with(run.result), *run.warnings]
     return _write_folder(folder, "Tools of dialogues", notes, parts, run.result, run.pieces)
 
 
 def apibank_plot(result: JsonObject, path: Path) -> str | None:
-    """Recall@1 and @5 of each setting as bars, into a PNG file; returned as SVG, too. None where matplotlib is
-    missing."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
+    """Recall@1 and @5 of each setting with 95 % intervals, into a PNG file; returned as SVG, too. None where matplotlib
+    is missing."""
+    panels = [(turns, [p for p in result["settings"] if p["turns"] == turns]) for turns in ("single", "multi")]
+    panels = [(turns, parts) for turns, parts in panels if parts]
+    drawn = figure(12, height_of(max((len(parts) for _, parts in panels), default=1), 2))
+    if drawn is None:
         return None
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    axes: Any = figure.subplots()
-    groups = list(dict.fromkeys((part["turns"], part["collection"]) for part in result["settings"]))
-    forms = list(dict.fromkeys(part["form"] for part in result["settings"]))
-    found = {(part["turns"], part["collection"], part["form"]): part for part in result["settings"]}
-    width = 0.8 / len(forms)
-    for number, form in enumerate(forms):
-        places = [place + (number - (len(forms) - 1) / 2) * width for place in range(len(groups))]
-        parts = [found[(*group, form)] for group in groups]
-        five = [100 * part["recall@5"] for part in parts]
-        axes.bar(places, five, 0.92 * width, color=_COLOURS[form], alpha=0.4)
-        bars = axes.bar(
-            places, [100 * part["recall@1"] for part in parts], 0.92 * width, color=_COLOURS[form], label=form
-        )
-        axes.bar_label(bars, fmt="%.0f", fontsize=7, label_type="center", color="white")
-        for place, value in zip(places, five, strict=True):
-            axes.text(place, value + 1, f"{value:.0f}", fontsize=7, ha="center")
-    axes.set_xticks(range(len(groups)), [f"{'one call' if t == 'single' else 'several'}\n{c}" for t, c in groups])
-    axes.set(ylabel="% of turns (dark: first, light: among five)", ylim=(0, 106), title="Gold tool found")
-    axes.legend(title="searched with", fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return save_figure(figure, path)
+    for axes, (turns, parts) in zip(drawn.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        series = [
+            Series(label, [part[key] for part in parts], [part[f"{key}_95"] for part in parts])
+            for key, label in (("recall@1", "first"), ("recall@5", "among five"))
+        ]
+        words = "one call" if turns == "single" else "several calls"
+        title = f"Dialogues with {words}: gold tool found"
+        names = [f"{part['collection']}, {part['form']}" for part in parts]
+        ranges(axes, names, series, xlabel=f"% of {parts[0]['n']} turns, 95 % intervals", title=title)
+    legend(drawn, axes)
+    return save_figure(drawn, path)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
 from toolscout.errors import BadInput
-from toolscout.eval.calls.compare import ASPECTS, compare_calls, variants_of
+from toolscout.eval.calls.compare import ASPECTS, SIZES, compare_calls, variants_of
 from toolscout.eval.calls.measure import CallsRun, measure_calls
 from toolscout.eval.calls.plots import compare_plot
 from toolscout.eval.plots import NO_PLOTS
+from toolscout.eval.provenance import write_result
 from toolscout.eval.report import Table, calls_report, calls_tables, compare_table, random_table
 from toolscout.eval.rows import read_calls, read_tools
-from toolscout.files import write_json
 from toolscout.records import JsonObject
 from toolscout.settings import Settings
 
@@ -39,7 +39,7 @@ class CallsOptions:
     exemplars: list[Path] = field(default_factory=list)
     any_tool: bool = False
     compare: str = ""
-    sizes: str = "1,5,10,20,50,100"
+    sizes: str | None = None
     random_tools: int = 0
     without_gold: str = ""
     json_out: Path | None = None
@@ -55,6 +55,10 @@ def measure(options: CallsOptions, say: Callable[[str], None]) -> list[Table]:
         raise BadInput(f"--without-gold {options.without_gold} is unknown.", "Known: random, siblings.")
     if options.without_gold and options.compare:
         raise BadInput("--without-gold and --compare do not go together.", "Leave one of them out.")
+    if options.sizes is not None and options.compare != "candidates":
+        raise BadInput("--sizes is for --compare candidates.", "Give --candidates N for one size.")
+    if options.any_tool and not options.exemplars:
+        raise BadInput("--any-tool says which --exemplars are taken.", "Give files of calls with --exemplars.")
     exemplars = _exemplars(options)
     result: JsonObject = {}
     extra: list[Table] = []
@@ -93,7 +97,7 @@ def _write(
     say: Callable[[str], None],
 ) -> None:
     if options.json_out is not None:
-        write_json(options.json_out, result)
+        write_result(options.json_out, result)
     if options.report is not None:
         say(f"report: {calls_report(run, options.report, extra, result, plot)}")
 
@@ -145,7 +149,9 @@ def _decoding(text: str) -> Decoding:
     return cast(Decoding, text)
 
 
-def _sizes(text: str) -> list[int]:
+def _sizes(text: str | None) -> list[int]:
+    if text is None:
+        return list(SIZES)
     try:
         sizes = list(dict.fromkeys(int(part) for part in text.split(",") if part.strip()))
     except ValueError:

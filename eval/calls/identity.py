@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 
 from toolscout.records import JsonObject
@@ -41,5 +42,11 @@ def identity(settings: Settings) -> JsonObject:
 
 
 def _hash(path: Path) -> str:
+    found = path.stat()
+    return _hash_of(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=16)  # asked for the work file and for the result: a gigabyte takes seconds
+def _hash_of(path: Path, size: int, changed: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -205,6 +205,8 @@ def measure_calls(
     server_of = {tool_id: known.get(tool.server_id) for tool_id, tool in pool.tools.items()}
     markets = {row.id: marketplace_of(row, server_of) for row in rows}
     result = score(outcomes, model, candidates, markets, {row.id: lang_of(row) for row in rows})
+    # Another set of rows may be as many: what was measured is told by the rows' ids, after those left out.
+    result["of"] = {**header, "decoding": decoding, "rows": sha256_hex("\n".join(sorted(r.id for r in rows)))}
     return CallsRun(result, outcomes, {r.id: r for r in rows}, warnings)
 
 
@@ -414,6 +416,7 @@ def score(
         "candidates": candidates,
         **grouped_rates(answerable, markets or {}, langs or {}),
         "abstention": {
+            "unanswerable": len(unanswerable),
             "right_refusal_rate": _rounded(share(o.abstained for o in unanswerable)),
             "false_refusal_rate": _rounded(share(o.abstained for o in answerable)),
         },
@@ -428,7 +431,8 @@ def _rounded(value: float | None, digits: int = 4) -> float | None:
 
 
 def _so_far(outcomes: Iterable[Outcome]) -> str:
-    found = rates([o for o in outcomes if o.gold])
+    known = list(outcomes)
+    found = {**rates([o for o in known if o.gold]), "refused": share(o.abstained for o in known if not o.gold)}
     return ", ".join(f"{name} {value:.3f}" for name, value in found.items() if value is not None)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from toolscout.eval.charts import (
     COLOURS,
     Series,
+    beside,
     figure,
     height_of,
     legend,
@@ -44,19 +45,18 @@ def compare_plot(comparison: JsonObject, path: Path) -> str | None:
             places, heights, 0.25, color=colour, label=label, yerr=spans(heights, around),
             error_kw={"elinewidth": 0.8, "capsize": 2, "ecolor": "#555555"},
         )  # fmt: skip
-        for place, height in zip(places, heights, strict=True):  # inside, where no interval's end is
-            ink = "white" if height > 12 else "black"
+        for place, height, at in zip(
+            places, heights, around, strict=True
+        ):  # where no interval is: at the foot, or above
+            inside = (100 * at[0] if at else height) > 8
+            top = max(height, 100 * at[1] if at else height)
             axes.text(
-                place,
-                min(height / 2, 40) if height > 12 else height + 1,
-                f"{height:.1f}",
-                ha="center",
-                fontsize=7,
-                color=ink,
-            )
+                place, 2 if inside else top + 1, f"{height:.1f}", ha="center", fontsize=7,
+                color="white" if inside else "black",
+            )  # fmt: skip
     n = next(iter(variants.values()))["n"]
     axes.set_xticks(range(len(variants)), list(variants))
-    axes.set(ylabel=f"% of {n} requests", ylim=(0, 105), title=f"Accuracy by {comparison['by']}")
+    axes.set(ylabel=f"% of {n} requests, 95 % intervals", ylim=(0, 105), title=f"Accuracy by {comparison['by']}")
     legend(drawn, axes)
     return save_figure(drawn, path)
 
@@ -99,6 +99,7 @@ def _lines(
         return None
     axes = drawn.subplots()
     places = sorted({x for points in curves.values() for x, _ in points})
+    log = len(places) > 1 and places[0] > 0
     marks: list[tuple[float, float, str, str]] = []
     lines = [(name, key, points) for name, points in curves.items() for key in keys]
     for number, (name, key, points) in enumerate(lines):
@@ -111,16 +112,17 @@ def _lines(
         if not known:
             continue
         shares, around = [y for _, y, _ in known], [at for _, _, at in known]
+        at_x = beside(places, number, len(lines), log=log)
         axes.errorbar(
-            [x for x, _, _ in known], shares, yerr=spans(shares, around),
+            [at_x[x] for x, _, _ in known], shares, yerr=spans(shares, around),
             fmt="-o", markersize=4, capsize=2, elinewidth=1, color=colour, label=label,
         )  # fmt: skip
-        marks += [(x, y, f"{y:.1f}", colour) for x, y, _ in known]
-    if len(places) > 1 and places[0] > 0:
+        marks += [(at_x[x], y, f"{y:.1f}", colour) for x, y, _ in known]
+    if log:
         axes.set_xscale("log")
     axes.minorticks_off()
     n = next(r["n"] for points in curves.values() for _, r in points)
-    unit = "AST, %" if list(keys) == ["ast"] else f"% of {n} requests"
+    unit = ("AST, %" if list(keys) == ["ast"] else f"% of {n} requests") + ", 95 % intervals"
     axes.set(xlabel=xlabel, ylabel=unit, ylim=(-2, 108), title=title)
     axes.grid(alpha=0.3)
     legend(drawn, axes)

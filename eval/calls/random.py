@@ -118,7 +118,9 @@ async def _ask_all(
                 kept.add(key, await _ask(caller, tool, requests[tool.tool_id]))
             found.append(kept[key])
             if number in (1, 5) or number % 50 == 0:
-                say(f"{number} of {len(drawn)} random tools: {dict(Counter(r['state'] for r in found))}")
+                states = Counter(str(r["state"]) for r in found)
+                counts = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
+                say(f"{number} of {len(drawn)} random tools: {counts}")
     finally:
         if owned is not None:
             await owned.close()

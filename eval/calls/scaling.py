@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,13 +11,19 @@ from toolscout.errors import BadInput, NotFound
 from toolscout.eval.calls.rates import KEYS
 from toolscout.records import JsonObject
 
+SAME = {
+    "rows": "rows", "tools": "tools", "seed": "seeds", "decoding": "ways of decoding", "exemplars": "exemplars",
+    "without_gold": "candidates", "choice": "ways to choose", "chooses": "ways to choose",
+}  # fmt: skip
+"""What a result of `eval calls` says of itself that has to be the same in all; older results say nothing."""
+
 
 def scaling(runs: Sequence[str]) -> JsonObject:
     """``{points: [{share, model, n, candidates, overall, by_split, intervals}]}`` from ``SHARE=FILE`` pairs, smallest
     share first; of results without intervals these are None.
 
-    Raises NotFound for a file that does not exist, BadInput for a pair that is none, a file that is no result of
-    `eval calls`, or results that cannot be compared because they have other rows or candidates.
+    Raises NotFound for a file that does not exist, BadInput for a pair that is none, a share given twice, a file
+    that is no result of `eval calls`, or results that differ in more than the model (`SAME`).
     """
     points: list[JsonObject] = []
     for run in runs:
@@ -24,17 +31,27 @@ def scaling(runs: Sequence[str]) -> JsonObject:
         try:
             share = float(text)
         except ValueError:
-            share = -1.0
-        if not equals or share < 0:
+            share = math.nan
+        if not equals or not math.isfinite(share) or share < 0:
             raise BadInput(f"{run} is not SHARE=FILE.", "For example: --runs 0.1=tenth.json 1=whole.json")
         points.append({"share": share, **_result(Path(name))})
     points.sort(key=lambda p: p["share"])
+    shares = [p["share"] for p in points]
+    if twice := [share for share in shares if shares.count(share) > 1]:
+        raise BadInput(f"The share {twice[0]:g} is given twice.", "Give one result for each share.")
     kinds = {(p["n"], p["candidates"]) for p in points}
     if len(kinds) > 1:
         raise BadInput(
             f"These results differ in rows or candidates: {', '.join(f'{n} rows of {c}' for n, c in sorted(kinds))}.",
             "Measure every model with the same files, --candidates, --limit and --seed.",
         )
+    of = [known for p in points if (known := p.pop("of"))]
+    for key in SAME:
+        if len({json.dumps(one.get(key), sort_keys=True) for one in of}) > 1:
+            raise BadInput(
+                f"These results differ in more than the model: their {SAME[key]} are not the same.",
+                "Measure every model with the same files, --candidates, --limit, --seed and --decoding.",
+            )
     return {"points": points}
 
 
@@ -62,6 +79,7 @@ def _result(path: Path) -> JsonObject:
     try:
         found = json.loads(path.read_text("utf-8"))
         kept = {key: found[key] for key in ("n", "model", "candidates", "overall", "by_split")}
+        kept["of"] = found.get("of") or {}
         parts = [kept["overall"], *kept["by_split"].values()]
         if any(key not in part for part in parts for key in KEYS):
             raise KeyError("rates")
@@ -73,4 +91,6 @@ def _result(path: Path) -> JsonObject:
         raise BadInput(f"{path} cannot be read: {error.strerror}.", "Give what eval calls --json wrote.") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadInput(f"{path} is no result of eval calls.", "Give what eval calls --json wrote.") from None
+    if not kept["n"]:
+        raise BadInput(f"{path} has no rows with gold.", "Measure without --without-gold.")
     return kept

@@ -28,7 +28,7 @@ def diversity(
     from toolscout.eval.cli import _say, _settings, _show
     from toolscout.eval.diversity.measure import measure_diversity, parse_sets
     from toolscout.eval.diversity.report import diversity_report, diversity_tables
-    from toolscout.files import write_json
+    from toolscout.eval.provenance import write_result
     from toolscout.index.encoder import make_encoder
 
     say = _say(quiet)
@@ -38,7 +38,7 @@ def diversity(
         sets, make_encoder(chosen), encoder_name=chosen.encoder, near_from=near, plots=report is not None, say=say
     )
     if json_out is not None:
-        write_json(json_out, run.result)
+        write_result(json_out, run.result)
     if report is not None:
         say(f"report: {diversity_report(run, report)}")
     _show(quiet, diversity_tables(run.result))

@@ -68,11 +68,13 @@ def diversity_plot(result: JsonObject, path: Path) -> str | None:
     names = [short(part["name"]) for part in sets]
     values = [part["mean_cosine_distance"] for part in sets]
     around = [part["distance_95"] for part in sets]
-    ranges(first, names, [Series("distance", values, around)], xlabel="% (100: nothing in common), 95 % intervals")
+    ranges(
+        first, names, [Series("distance", values, around)], xlabel="1: nothing in common; 95 % intervals", percent=False
+    )
     first.set_title("Mean cosine distance")
     known = [end for ends in around for end in ends or ()]
     if known:  # sets differ by little of the whole range
-        first.set_xlim(100 * min(known) - 2, 100 * max(known) + 2)
+        first.set_xlim(min(known) - 0.02, max(known) + 0.02)
     measures = {
         "near copies, %": [100 * part["near_copies"] for part in sets],
         "words, median": [part["words"]["p50"] for part in sets],

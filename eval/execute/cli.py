@@ -86,7 +86,7 @@ def execute(
     seed: Annotated[int, typer.Option(help="Draws the rows of --limit.")] = 0,
     work: Annotated[
         Path | None,
-        typer.Option(help="Folder of calls and responses; a later run goes on from it. Default: beside --json."),
+        typer.Option(help="Folder of calls and responses; a later run goes on. Default: beside --json or in --report."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE, of the Toolscout that is started.")
@@ -103,8 +103,9 @@ def execute(
     from toolscout.eval.execute.judge import open_judge
     from toolscout.eval.execute.measure import Executing, measurable, measure_execution, read_rows
     from toolscout.eval.execute.report import execute_report, execute_tables
+    from toolscout.eval.provenance import write_result
     from toolscout.eval.served import who_serves
-    from toolscout.files import write_json
+    from toolscout.eval.work_file import work_place
     from toolscout.records import JsonObject
     from toolscout.synth.settings import synth_settings
     from toolscout.synth.trajectories.caller import Caller, Target
@@ -160,8 +161,7 @@ def execute(
                 rows, source, caller, lookup, how, folder, judge=judge, left_out=left, say=say
             )
 
-    if work is None and json_out is not None:
-        work = json_out.with_name(json_out.name + ".work")
+    work = work_place(work, json_out, report, "work")
     if work is None:
         with tempfile.TemporaryDirectory(prefix="toolscout-execute-") as folder:
             run = asyncio.run(main(Path(folder)))
@@ -174,7 +174,7 @@ def execute(
     for warning in run.warnings[len(left) :]:
         say(warning)
     if json_out is not None:
-        write_json(json_out, run.result)
+        write_result(json_out, run.result)
     if report is not None:
         say(f"report: {execute_report(run, report)}")
     _show(quiet, execute_tables(run.result))

@@ -38,7 +38,13 @@ def execute_plot(result: JsonObject, path: Path) -> str | None:
         names = [f"{short(name or 'unknown')} (n={part['made']})" for name, part in servers]
         around = [wilson(part["went_well"], part["made"]) for _, part in servers]
         series = Series("success", [part["success_rate"] for _, part in servers], around)
-        ranges(axes, names, [series], xlabel="% of calls that went well", title="Success of calls by server")
+        ranges(
+            axes,
+            names,
+            [series],
+            xlabel="% of calls that went well, 95 % intervals",
+            title="Success of calls by server",
+        )
     else:
         _empty(axes, "No server was called.")
     return save_figure(drawn, path)

@@ -36,20 +36,23 @@ def guard(
 ) -> None:
     """Scan poisoned and honest tools, report detection, false alarms and time; with --calls also ranking attacks."""
     from toolscout.eval.cli import _say, _settings, _show
-    from toolscout.eval.guard.measure import measure_guard, read_attacks
+    from toolscout.eval.guard.measure import measure_guard, read_attacks, told_apart
     from toolscout.eval.guard.report import guard_report, guard_tables
-    from toolscout.files import write_json
+    from toolscout.eval.provenance import write_result
 
     say = _say(quiet)
     poisoned = read_attacks(attacks)
     if not poisoned:
         raise BadInput(f"{attacks} holds no poisoned tools.", "See eval/data/README.md.")
-    tricky = {path.name: read_attacks(path) for path in honest or []}
+    if calls and not tools:
+        raise BadInput("Without --tools there is no ranking to attack.", "Give the requests' tools with --tools.")
+    tricky = {name: read_attacks(path) for name, path in told_apart(honest or []).items()}
+    ranking = _ranking(poisoned, tools or [], servers or [], calls, cache, _settings(None), say) if calls else None
     result = measure_guard(poisoned, tools or [], servers or [], honest=tricky, say=say)
-    if calls:
-        result["ranking"] = _ranking(poisoned, tools or [], servers or [], calls, cache, _settings(None), say)
+    if ranking is not None:
+        result["ranking"] = ranking
     if json_out is not None:
-        write_json(json_out, result)
+        write_result(json_out, result)
     if report is not None:
         say(f"report: {guard_report(result, report)}")
     _show(quiet, guard_tables(result))

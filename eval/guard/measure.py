@@ -90,10 +90,10 @@ def measure_guard(
         result.setdefault("tricky", {})[name] = _tricky(rows)
     known = {s.server_id: s for path in servers for s in _records(path, Server)}
     times: list[float] = []
-    for path in tools:
+    for name, path in told_apart(tools, 2).items():
         say(f"scanning {path}")
         for half, counts in _alarms(list(_records(path, Tool)), known, times).items():
-            result["alarms"].setdefault(_name(path), {})[half] = counts
+            result["alarms"].setdefault(name, {})[half] = counts
     if times:
         times.sort()
         p99 = times[min(len(times) - 1, int(0.99 * len(times)))]
@@ -165,8 +165,13 @@ def _records(path: Path, kind: type[Any]) -> Iterator[Any]:
         yield parse_record(row, kind, f"{path}:{number}")
 
 
-def _name(path: Path) -> str:
-    return "/".join(path.parts[-2:])
+def told_apart(paths: Iterable[Path], parts: int = 1) -> dict[str, Path]:
+    """Files by the last ``parts`` parts of their paths, or by as many more as no two of them share."""
+    files = list({path.resolve(): path for path in paths}.values())
+    most = max((len(path.parts) for path in files), default=0)
+    while len({path.parts[-parts:] for path in files}) < len(files) and parts < most:
+        parts += 1
+    return {"/".join(path.parts[-parts:]): path for path in files}
 
 
 def _ms(seconds: float) -> float:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolscout.errors import BadInput
 from toolscout.eval.guard.measure import Attack
-from toolscout.eval.rows import draw
-from toolscout.jsonl import read_records
+from toolscout.eval.rows import draw, read_calls, read_tools
 from toolscout.records import Call, JsonObject, Review, Server, Tool
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def measure_ranking(
 
     Builds a throw-away index in ``settings`` and puts each family of attackers beside the honest tools in turn.
 
+    Requests whose gold tools are not all there are left out. Raises BadInput if none is left.
+
     Returns:
         By family: ``attackers``, ``held_back`` by the guard, ``before`` and ``after`` (shares of ``requests``), and
         ``gold_before``, ``gold_after``: shares with a right tool (strictly) among the first five.
@@ -71,8 +73,16 @@ def measure_ranking(
     from toolscout.index.search import SearchIndex
     from toolscout.index.transfer import import_files
 
-    asked = [c for path in calls for c in read_records(path, Call) if c.gold]
-    pool = {t.tool_id: t for path in tools for t in read_records(path, Tool)}
+    pool = read_tools(tools)
+    answerable = [c for c in read_calls(calls) if c.gold]
+    asked = [c for c in answerable if all(g.tool_id in pool for g in c.gold)]
+    if not asked:
+        raise BadInput(
+            "The tools files hold the gold tools of none of the requests.",
+            "Check that --tools and --calls belong together.",
+        )
+    if left := len(answerable) - len(asked):
+        say(f"{left} requests left out: their gold tools are not in the tools files.")
     result: JsonObject = {"requests": len(asked), "pool": len(pool), "families": {}}
     with Catalogue(settings.database_url, guard=False) as honest, Catalogue(settings.database_url) as guarded:
         import_files(honest, servers=servers, tools=tools)

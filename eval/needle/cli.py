@@ -30,10 +30,10 @@ def needle(
     seed: Annotated[int, typer.Option(help="Draws the haystacks, and the rows of --limit.")] = 0,
     work: Annotated[
         Path | None,
-        typer.Option(help="Every row goes here at once, and a later run goes on from it. Default: beside --json."),
+        typer.Option(help="Every row goes here at once; a later run goes on. Default: beside --json or in --report."),
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Keep embeddings here for later runs. Default: beside --json.")
+        Path | None, typer.Option(help="Keep embeddings here for later runs. Default: beside --json or in --report.")
     ] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: default, a folder, st:MODEL or openai:MODEL.")] = "",
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count the definitions with.")] = None,
@@ -44,25 +44,21 @@ def needle(
     from toolscout.eval.cli import _say, _settings, _show
     from toolscout.eval.needle.measure import NeedleOptions, measure_needle
     from toolscout.eval.needle.report import needle_report, needle_tables
+    from toolscout.eval.provenance import write_result
     from toolscout.eval.retrieval.measure import RetrievalFiles
-    from toolscout.files import write_json
+    from toolscout.eval.work_file import work_place
 
     say = _say(quiet)
     run = measure_needle(
         RetrievalFiles(tools, calls, servers or []),
         NeedleOptions(sizes, positions, requests, limit, seed, context, tokenizer),
         settings=_settings(settings, encoder=encoder),
-        cache=cache or beside(json_out, "vectors"),
-        work=work or beside(json_out, "rows.jsonl"),
+        cache=work_place(cache, json_out, report, "vectors"),
+        work=work_place(work, json_out, report),
         say=say,
     )
     if json_out is not None:
-        write_json(json_out, run.result)
+        write_result(json_out, run.result)
     if report is not None:
         say(f"report: {needle_report(run, report)}")
     _show(quiet, needle_tables(run.result))
-
-
-def beside(json_out: Path | None, ending: str) -> Path | None:
-    """``OUT.json.ENDING`` for ``OUT.json``."""
-    return None if json_out is None else json_out.with_name(f"{json_out.name}.{ending}")

@@ -127,6 +127,8 @@ def parse_sizes(text: str, room: int) -> tuple[list[int], list[str]]:
     too_large = sorted(size for size in sizes if size > room)
     kept = sorted(sizes - set(too_large))
     if not kept:
-        raise BadInput(f"All sizes are above {room:,}, the largest pool of these tools.", "Give smaller --sizes.")
-    said = [f"sizes left out, larger than the {room:,} tools there are: {', '.join(map(str, too_large))}."]
-    return kept, said if too_large else []
+        raise BadInput(f"All sizes are above {room:,}, the most that every row can have.", "Give smaller --sizes.")
+    if not too_large:
+        return kept, []
+    left = ", ".join(map(str, too_large))
+    return kept, [f"sizes left out, larger than the {room:,} tools that every row's pool can have: {left}."]

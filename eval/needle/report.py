@@ -7,10 +7,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from toolscout.eval.charts import tell_ticks
 from toolscout.eval.needle.measure import NeedleRun
 from toolscout.eval.plots import NO_PLOTS, save_figure
 from toolscout.eval.report import Table, _write_folder, made_with, share_text
 from toolscout.records import JsonObject
+
+_COLOURS = (("#2563a8", "#7aa9dd"), ("#c43c35", "#e0918c"))
+"""Of each form: found first, found among five."""
 
 _FORMS = {"plain": "the user's words", "structured": "structured requests"}
 
@@ -53,25 +57,31 @@ def growth_plot(result: JsonObject, path: Path) -> str | None:
     """Shares over the pool's size into a PNG file; returned as SVG, too. None where matplotlib is missing."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
     except ImportError:
         return None
     figure = Figure(figsize=(7.5, 4.4), layout="constrained")
     axes: Any = figure.subplots()
     sizes = result["sizes"]
-    for (form, part), colour in zip(result["forms"].items(), ("#2563a8", "#c43c35"), strict=False):
-        for key, style, label in (("first", "-", "first"), ("five", "--", "among five")):
+    for (form, part), colours in zip(result["forms"].items(), _COLOURS, strict=False):
+        measures = (("first", "-", "first"), ("five", "--", "among five"))
+        for (key, style, label), colour in zip(measures, colours, strict=True):
             shares = [100 * line[key] for line in part["by_size"]]
             axes.plot(sizes, shares, style, color=colour, marker="o", markersize=3, label=f"{_FORMS[form]}: {label}")
             around = [line[f"{key}_95"] for line in part["by_size"]]
             low, high = [100 * a[0] for a in around], [100 * a[1] for a in around]
-            axes.fill_between(sizes, low, high, color=colour, alpha=0.08, linewidth=0)
+            axes.fill_between(sizes, low, high, color=colour, alpha=0.15, linewidth=0)
     fits = [100 * line["in_prompt"] for line in next(iter(result["forms"].values()))["by_size"]]
     label = f"in the first {result['context']:,} tokens of all definitions"
     axes.plot(sizes, fits, ":", color="#777777", label=label)
     axes.set_xscale("log")
+    axes.minorticks_off()
     axes.set(xlabel="tools in the pool", ylabel=f"% of {result['n']} needles", ylim=(-2, 104), title="Needle found")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, loc="lower left")
+    handles, _ = axes.get_legend_handles_labels()
+    band = Patch(color="#777777", alpha=0.25, linewidth=0, label="bands: 95 % intervals")
+    axes.legend(handles=[*handles, band], fontsize=8, loc="lower left")
+    tell_ticks(figure, axes, {size: f"{size:,}" for size in sizes})
     return save_figure(figure, path)
 
 

@@ -35,7 +35,7 @@ def plan(
     seed: Annotated[int, typer.Option(help="Draws the candidates' order, the rows of --limit, and the resamples.")] = 0,
     work: Annotated[
         Path | None,
-        typer.Option(help="Every plan goes here at once, and a later run goes on from it. Default: beside --json."),
+        typer.Option(help="Every plan goes here at once; a later run goes on. Default: beside --json or in --report."),
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting as NAME=VALUE.")] = None,
     quiet: Annotated[bool, typer.Option(help="No progress and no table.")] = False,
@@ -44,7 +44,8 @@ def plan(
     from toolscout.eval.cli import _say, _settings, _show
     from toolscout.eval.plans.measure import measure_plans, score_answers
     from toolscout.eval.plans.report import plan_report, plan_tables
-    from toolscout.files import write_json
+    from toolscout.eval.provenance import write_result
+    from toolscout.eval.work_file import work_place
 
     say = _say(quiet)
     if answers is not None:
@@ -54,12 +55,11 @@ def plan(
             )
         run = score_answers(tools, calls, answers, limit=limit, seed=seed, say=say)
     else:
-        if work is None and json_out is not None:
-            work = json_out.with_name(json_out.name + ".rows.jsonl")
+        work = work_place(work, json_out, report)
         chosen = _settings(settings, model=model, model_url=model_url)
         run = measure_plans(tools, calls, settings=chosen, found=candidates, limit=limit, seed=seed, work=work, say=say)
     if json_out is not None:
-        write_json(json_out, run.result)
+        write_result(json_out, run.result)
     if report is not None:
         say(f"report: {plan_report(run, report)}")
     _show(quiet, plan_tables(run.result))

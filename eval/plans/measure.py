@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from toolscout.errors import BadInput
 from toolscout.eval.calls.measure import Pool, Suggests, answerable_rows
@@ -52,9 +53,11 @@ def measure_plans(
     settings = settings or Settings()
     pool = Pool(read_tools(tools))
     rows, warnings = plan_rows(read_calls(calls, limit, seed), pool, say)
-    given = asyncio.run(run_plans(rows, Planning(pool, tools, settings, found, seed), work, caller, say))
+    planning = Planning(pool, tools, settings, found, seed)
+    given = asyncio.run(run_plans(rows, planning, work, caller, say))
     model = settings.model or next((g.model for g in given if g.model), "")
-    return _scored(rows, given, pool, {"model": model, "answers": None}, seed, warnings)
+    who = {"model": model, "answers": None, "of": planning.header(ours=caller is None)}
+    return _scored(rows, given, pool, who, seed, warnings)
 
 
 def score_answers(
@@ -126,7 +129,7 @@ def _sound(row: Call) -> bool:
 
 
 def _scored(
-    rows: list[Call], given: list[Given], pool: Pool, who: Mapping[str, str | None], seed: int, warnings: list[str]
+    rows: list[Call], given: list[Given], pool: Pool, who: Mapping[str, Any], seed: int, warnings: list[str]
 ) -> PlansRun:
     verdicts = [
         judge(row, answer.plan(), pool.tools, fitting(row, pool.tools)) for row, answer in zip(rows, given, strict=True)

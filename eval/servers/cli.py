@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, NotFound
 
 
 def servers(
@@ -55,14 +55,14 @@ def servers(
     No model is asked, no server is started, and nothing in the home folder is changed.
     """
     from toolscout.eval.cli import _say, _show
+    from toolscout.eval.provenance import write_result
     from toolscout.eval.servers.facts import from_executed, from_log, healths
     from toolscout.eval.servers.groups import read_groups
     from toolscout.eval.servers.measure import measure_servers
     from toolscout.eval.servers.report import servers_report, servers_tables
     from toolscout.eval.setup.source import from_files, from_home, home_settings
-    from toolscout.eval.setup.text import NOTHING
+    from toolscout.eval.setup.text import HOW, NOTHING
     from toolscout.eval.tokens import make_counter
-    from toolscout.files import write_json
     from toolscout.index.health import write_health
     from toolscout.settings import load_settings
 
@@ -72,14 +72,16 @@ def servers(
         raise BadInput("--servers needs --tools.", "Name the files of the servers' tools as well.")
     settings = home_settings(load_settings(), home)
     installed = from_files(tools, servers or ()) if tools else from_home(settings, everything=everything)
+    say = _say(quiet)
+    if not installed.tools:
+        for note in installed.notes:
+            say(note)
+        raise NotFound(NOTHING, HOW)
     server_of = {tool.tool_id: tool.server_id for tool in installed.tools}
     evidence = from_executed(executed) if executed else from_log(installed.log, server_of)
     if health is not None and healths(evidence)[1] is None:
         raise BadInput("No server was called, so there is no health to write.", "Give --executed FILE.")
     given = read_groups(groups, dict.fromkeys(server_of.values())) if groups is not None else None
-    say = _say(quiet)
-    if not installed.tools:
-        say(NOTHING)
     result, found, mean = measure_servers(
         installed, evidence, make_counter(tokenizer), settings=settings, given=given, cosine=cosine, overlap=overlap,
         say=say,
@@ -87,7 +89,7 @@ def servers(
     if health is not None and mean is not None:
         write_health(health, found, mean)
     if json_out is not None:
-        write_json(json_out, result)
+        write_result(json_out, result)
     if report is not None:
         say(f"report: {servers_report(result, report)}")
     _show(quiet, servers_tables(result))

@@ -20,6 +20,7 @@ def servers_plot(result: JsonObject, path: Path) -> str | None:
     groups = sorted(result["groups"], key=lambda group: -len(group["servers"]))[:GROUPS]
     if not groups:
         return "<p>There are no groups of servers that do the same.</p>"
+    called = any(row["calls"] for group in groups for row in group["servers"])
     heights = [0.95 + 0.3 * min(SERVERS, len(group["servers"])) for group in groups]
     drawn = figure(11, sum(heights))
     if drawn is None:
@@ -30,24 +31,23 @@ def servers_plot(result: JsonObject, path: Path) -> str | None:
         left_out = len(group["servers"]) - len(rows)
         title = short(group["name"], 80) + (f", {left_out} more are in the table" if left_out else "")
         part.suptitle(title, fontsize=10, parse_math=False)
-        success, quality, tokens = part.subplots(1, 3)
+        *first, quality, tokens = part.subplots(1, 3 if called else 2)
         names = [short(row["server_id"]) for row in rows]
         around = [
             wilson(round((row["success_rate"] or 0) * row["calls"]), row["calls"]) if row["calls"] else None
             for row in rows
         ]
-        ranges(
-            success,
-            names,
-            [Series("success", [row["success_rate"] for row in rows], around)],
-            xlabel="% of calls that went well",
-        )
+        if called:
+            shares = [Series("success", [row["success_rate"] for row in rows], around)]
+            ranges(first[0], names, shares, xlabel="% of calls that went well, 95 % intervals")
+            if not any(row["calls"] for row in rows):
+                first[0].text(
+                    0.5, 0.5, "not called", transform=first[0].transAxes, ha="center", va="center", fontsize=9
+                )
         ranges(
             quality, names, [Series("texts", [row["quality"]["score"] for row in rows])], xlabel="quality of texts, %"
         )
         bars(tokens, {str(at): row["tokens"] for at, row in enumerate(rows)}, xlabel="tokens of all definitions")
-        for axes in (quality, tokens):
+        for axes in (quality, tokens) if called else (tokens,):
             named(axes, [""] * len(rows))
-        if not any(row["calls"] for row in rows):
-            success.text(0.5, 0.5, "not called", transform=success.transAxes, ha="center", va="center", fontsize=9)
     return save_figure(drawn, path)

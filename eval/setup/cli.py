@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, NotFound
 
 
 def setup(
@@ -38,12 +38,13 @@ def setup(
     Nothing is asked of a model or the network, and nothing in the home folder is changed.
     """
     from toolscout.eval.cli import _say, _show
+    from toolscout.eval.provenance import write_result
     from toolscout.eval.setup.measure import measure_setup
     from toolscout.eval.setup.page import setup_report
     from toolscout.eval.setup.source import from_files, from_home, home_settings
     from toolscout.eval.setup.tables import setup_tables
+    from toolscout.eval.setup.text import HOW, NOTHING
     from toolscout.eval.tokens import make_counter
-    from toolscout.files import write_json
     from toolscout.settings import load_settings
 
     if tools and (home or everything):
@@ -52,9 +53,13 @@ def setup(
         raise BadInput("--servers needs --tools.", "Name the files of the servers' tools as well.")
     settings = home_settings(load_settings(), home)
     installed = from_files(tools, servers or ()) if tools else from_home(settings, everything=everything)
+    if not installed.tools:
+        for note in installed.notes:
+            _say(quiet)(note)
+        raise NotFound(NOTHING, HOW)
     result = measure_setup(installed, make_counter(tokenizer), settings=settings, say=_say(quiet))
     if json_out is not None:
-        write_json(json_out, result)
+        write_result(json_out, result)
     if report is not None:
         _say(quiet)(f"report: {setup_report(result, report)}")
     _show(quiet, setup_tables(result))

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from toolscout.eval.provenance import write_result
 from toolscout.eval.setup.text import clean, headline, names_of, never_says, pair_says, percent, short_id
 from toolscout.eval.setup.verdict import CHANGES, LETTERS, WEIGHTS
-from toolscout.files import replace_file, write_json
+from toolscout.files import replace_file
 from toolscout.records import JsonObject
 
 PAGE = "report.html"
@@ -49,7 +50,7 @@ ol li{margin:.5rem 0}summary{cursor:pointer;color:var(--soft)}footer{margin:3rem
 def setup_report(result: JsonObject, folder: Path) -> Path:
     """Write ``report.html`` and ``result.json``; returns the page's path."""
     replace_file(folder / PAGE, render(result))
-    write_json(folder / RESULT, result)
+    write_result(folder / RESULT, result)
     return folder / PAGE
 
 

@@ -7,10 +7,8 @@ from typing import Any
 
 from toolscout.records import JsonObject
 
-NOTHING = (
-    "Nothing is installed: there is no server with tools to look at. "
-    "Take over your clients' servers with toolscout import, or add one with toolscout add."
-)
+NOTHING = "Nothing is installed: there is no server with tools to look at."
+HOW = "Take over your clients' servers with toolscout import, or add one with toolscout add."
 
 
 def clean(text: Any) -> str:
@@ -33,7 +31,7 @@ def headline(result: JsonObject) -> list[str]:
     """What there is, in sentences; the first says all if there is nothing."""
     n, cost = result["n"], result["context"]
     if not n["tools"]:
-        return [NOTHING]
+        return [f"{NOTHING} {HOW}"]
     lines = []
     if n["held_back"]:
         lines.append(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from toolscout.errors import BadInput
+
 
 def strategies(
     tools: Annotated[list[Path], typer.Option(help="Files of tools: the pool. Several may follow.")],
@@ -33,10 +35,12 @@ def strategies(
     seed: Annotated[int, typer.Option(help="Draws pools, their order, and the rows of --limit.")] = 0,
     work: Annotated[
         Path | None,
-        typer.Option(help="Every answer goes here at once, and a later run goes on from it. Default: beside --json."),
+        typer.Option(
+            help="Every answer goes here at once; a later run goes on. Default: beside --json or in --report."
+        ),
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Keep embeddings here for later runs. Default: beside --json.")
+        Path | None, typer.Option(help="Keep embeddings here for later runs. Default: beside --json or in --report.")
     ] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: default, a folder, st:MODEL or openai:MODEL.")] = "",
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json to count prompts with.")] = None,
@@ -45,24 +49,26 @@ def strategies(
 ) -> None:
     """Give a model all tools, those that share a word, or those found: accuracy, tokens, what fits (RAG-MCP)."""
     from toolscout.eval.cli import _say, _settings, _show
-    from toolscout.eval.needle.cli import beside
+    from toolscout.eval.provenance import write_result
     from toolscout.eval.retrieval.measure import RetrievalFiles
     from toolscout.eval.strategies.measure import StrategyOptions, measure_strategies
     from toolscout.eval.strategies.report import strategy_report, strategy_tables
-    from toolscout.files import write_json
+    from toolscout.eval.work_file import work_place
 
+    if tokens_only and (model or model_url):
+        raise BadInput("--tokens-only asks no model.", "Leave out --model and --model-url, or --tokens-only.")
     say = _say(quiet)
     names = [name.strip() for name in strategies.split(",") if name.strip()]
     run = measure_strategies(
         RetrievalFiles(tools, calls, servers or []),
         StrategyOptions(sizes, names, found, tokens_only, context, limit, seed, tokenizer),
         settings=_settings(settings, encoder=encoder, model=model, model_url=model_url),
-        cache=cache or beside(json_out, "vectors"),
-        work=work or beside(json_out, "rows.jsonl"),
+        cache=work_place(cache, json_out, report, "vectors"),
+        work=work_place(work, json_out, report),
         say=say,
     )
     if json_out is not None:
-        write_json(json_out, run.result)
+        write_result(json_out, run.result)
     if report is not None:
         say(f"report: {strategy_report(run, report)}")
     _show(quiet, strategy_tables(run.result))

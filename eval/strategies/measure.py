@@ -125,6 +125,7 @@ def measure_strategies(
             for size in sizes
         ],
         "seconds": round(time.monotonic() - started, 1), "warnings": warnings,
+        "of": {key: header[key] for key in ("weights", "temperature") if key in header},
     }  # fmt: skip
     return StrategiesRun(result, pieces, warnings)
 

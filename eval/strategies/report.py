@@ -7,6 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from toolscout.eval.charts import beside, spans, tell_ticks
+from toolscout.eval.metrics import wilson
 from toolscout.eval.plots import NO_PLOTS, save_figure
 from toolscout.eval.report import Table, _write_folder, made_with, share_text
 from toolscout.eval.strategies.measure import StrategiesRun
@@ -51,6 +53,7 @@ def strategy_plot(result: JsonObject, path: Path) -> str | None:
     file; returned as SVG, too. None where matplotlib is missing."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import LogLocator
     except ImportError:
         return None
     figure = Figure(figsize=(11, 4.2), layout="constrained")
@@ -60,22 +63,34 @@ def strategy_plot(result: JsonObject, path: Path) -> str | None:
         ("accuracy", "right tool chosen") if result["model"] else ("reachable", "right tool in a prompt that fits")
     )
     sizes = [pool["size"] for pool in result["pools"]]
+    log = len(sizes) > 1
     for name in (name for name in _LINES if name in result["pools"][0]["strategies"]):
         parts = [pool["strategies"][name] for pool in result["pools"]]
-        left.plot(sizes, [100 * (part[key] or 0.0) for part in parts], label=name, **_LINES[name])
+        shares = [100 * (part[key] or 0.0) for part in parts]
+        around = [wilson(round((part[key] or 0.0) * part["n"]), part["n"]) for part in parts]
+        at_x = beside(sizes, list(_LINES).index(name), len(_LINES), log=log)
+        places = list(at_x.values())
+        left.plot(places, shares, label=name, **_LINES[name])
+        colour = _LINES[name]["color"]
+        left.errorbar(places, shares, yerr=spans(shares, around), fmt="none", capsize=2, elinewidth=1, ecolor=colour)
         right.plot(sizes, [part["tokens"]["counted"] for part in parts], label=name, **_LINES[name])
     if result["context"]:
         right.axhline(result["context"], color="#c43c35", linestyle=":", label=f"context of {result['context']:,}")
     for axes in (left, right):
-        axes.set_xscale("log")
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        if log:
+            axes.set_xscale("log")
         axes.minorticks_off()
         axes.set_xlabel("tools in the pool")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     right.set_yscale("log")
-    left.set(ylabel=f"% of {result['n']} requests", ylim=(-2, 104), title=label)
+    right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    right.yaxis.set_major_formatter("{x:,.0f}")
+    right.yaxis.set_minor_formatter("")
+    left.set(ylabel=f"% of {result['n']} requests, 95 % intervals", ylim=(-2, 104), title=label)
     right.set(ylabel="tokens", title="tokens of the prompt")
+    for axes in (left, right):
+        tell_ticks(figure, axes, {size: f"{size:,}" for size in sizes})
     return save_figure(figure, path)
 
 

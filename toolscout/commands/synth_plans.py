@@ -30,7 +30,7 @@ from toolscout.commands.synthesis import (
     Ungrounded,
 )
 from toolscout.errors import BadInput
-from toolscout.eval.cli import ManyFiles
+from toolscout.eval.command import ManyFiles
 
 if TYPE_CHECKING:
     from toolscout.synth.pipeline import Result

@@ -28,7 +28,7 @@ from toolscout.commands.synthesis import (
     SecondPriceOut,
 )
 from toolscout.errors import BadInput, NotFound
-from toolscout.eval.cli import ManyFiles
+from toolscout.eval.command import ManyFiles
 
 if TYPE_CHECKING:
     from toolscout.records import Call, Server, Tool

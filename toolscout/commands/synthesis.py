@@ -13,7 +13,7 @@ from toolscout.commands.options import RunFolder, Servers, named_numbers
 from toolscout.commands.output import AsJson, emit, note, progress, say
 from toolscout.commands.synth_report import report as report_command
 from toolscout.errors import BadInput
-from toolscout.eval.cli import ManyFiles
+from toolscout.eval.command import ManyFiles
 
 if TYPE_CHECKING:
     from toolscout.records import Call

@@ -12,7 +12,7 @@ import typer
 from toolscout.commands.options import Minutes, Pool, RunFolder, Servers, StopAt, Threads, TrainingCalls, card_command
 from toolscout.commands.output import AsJson, emit, note, progress, say, table
 from toolscout.errors import BadInput
-from toolscout.eval.cli import ManyFiles
+from toolscout.eval.command import ManyFiles
 
 app = typer.Typer(no_args_is_help=True, help="Train the models.")
 

@@ -22,7 +22,7 @@ from toolscout.commands.options import (
 )
 from toolscout.commands.output import AsJson, emit, note, progress, say
 from toolscout.errors import BadInput
-from toolscout.eval.cli import ManyFiles
+from toolscout.eval.command import ManyFiles
 from toolscout.prompt import Style
 
 app = typer.Typer()
