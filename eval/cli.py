@@ -37,20 +37,20 @@ Files = Annotated[
 ]
 
 
-app.command("adopt", cls=Measuring)(adopt)
-app.command("agent", cls=Measuring)(agent)
-app.command("diversity", cls=Measuring)(diversity)
-app.command("execute", cls=Measuring)(execute)
-app.command("apibank", cls=Measuring)(apibank)
-app.command("guard", cls=Measuring)(guard)
-app.command("needle", cls=Measuring)(needle)
-app.command("plan", cls=Measuring)(plan)
-app.command("servers", cls=Measuring)(servers)
-app.command("setup", cls=Measuring)(setup)
-app.command("strategies", cls=Measuring)(strategies)
+app.command("adopt", cls=Measuring, short_help="Read other benchmarks' files (BFCL, ACEBench).")(adopt)
+app.command("agent", cls=Measuring, short_help="Tasks by an agent, in three arms.")(agent)
+app.command("diversity", cls=Measuring, short_help="How various requests are.")(diversity)
+app.command("execute", cls=Measuring, short_help="Make calls for real, judge the outcome.")(execute)
+app.command("apibank", cls=Measuring, short_help="Search turn by turn in dialogues.")(apibank)
+app.command("guard", cls=Measuring, short_help="Poisoned tools held back, false alarms.")(guard)
+app.command("needle", cls=Measuring, short_help="One tool hidden in growing pools.")(needle)
+app.command("plan", cls=Measuring, short_help="Requests that take several calls.")(plan)
+app.command("servers", cls=Measuring, short_help="Servers that do the same, side by side.")(servers)
+app.command("setup", cls=Measuring, short_help="Look at your own servers.")(setup)
+app.command("strategies", cls=Measuring, short_help="All tools, keyword match or search in a prompt.")(strategies)
 
 
-@app.command(cls=Measuring)
+@app.command(cls=Measuring, short_help="Search: recall, abstention, latency, peers.")
 def retrieval(
     tools: Annotated[list[Path], typer.Option(help="Files of tools: the pool. Several may follow.")],
     calls: Files,
@@ -158,7 +158,7 @@ def retrieval(
     _show(quiet, retrieval_tables(everything if details else run.result))
 
 
-@app.command(cls=Measuring)
+@app.command(cls=Measuring, short_help="Calls a model writes: Tool, Param, AST.")
 def calls(
     tools: Annotated[list[Path], typer.Option(help="Files of tools: the candidates' pool. Several may follow.")],
     calls: Files,
@@ -233,7 +233,7 @@ def calls(
     _show(quiet, measure(options, _say(quiet)))
 
 
-@app.command(cls=Measuring)
+@app.command(cls=Measuring, short_help="Results by share of the training data.")
 def scaling(
     runs: Annotated[
         list[str],

@@ -87,7 +87,7 @@ def _top(result: JsonObject) -> Iterable[str]:
         figures = [
             (f"<i class='mark {whole['letter']}'>{whole['letter']}</i>", f"{whole['score']} of 100"),
             (str(n["servers"]), "servers"),
-            (str(n["searchable"]), "tools"),
+            (str(n["searchable"]), "tools" if n["searchable"] == n["tools"] else f"of {n['tools']} tools can be found"),
             (f"{cost['all_definitions']:,}", "tokens of all definitions"),
             (f"{cost['with_toolscout']:,}", "tokens with Toolscout"),
         ]
