@@ -206,13 +206,21 @@ def tell_ticks(drawn: Any, axes: Any, names: Mapping[float, str]) -> None:
     axes.set_xticks(list(names), shown, fontsize=9)
 
 
-def tell_values(drawn: Any, axes: Any, marks: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write ``(x, y, text, colour)`` beside their points, each where nothing stands yet; what finds no room is left out
-    (the tables have it)."""
+def tell_values(
+    drawn: Any,
+    axes: Any,
+    marks: Sequence[tuple[float, float, str, str]],
+    bars: Sequence[tuple[float, float, float]] = (),
+) -> None:
+    """Write ``(x, y, text, colour)`` beside their points, each where nothing stands yet, no interval ``(x, low, high)``
+    of ``bars`` either; what finds no room is left out (the tables have it)."""
     _lay_out(drawn)
     per_point = drawn.dpi / 72
     places = [axes.transData.transform((x, y)) for x, y, _, _ in marks]
     taken = [(px - 4, py - 4, px + 4, py + 4) for px, py in places]
+    for x, low_end, high_end in bars:
+        (px, low), (_, high) = axes.transData.transform([(x, low_end), (x, high_end)])
+        taken.append((px - 3, low, px + 3, high))
     height = 7 * per_point
     for (px, py), (x, y, said, colour) in zip(places, marks, strict=True):
         width = _width(drawn, said, 7)
@@ -221,8 +229,14 @@ def tell_values(drawn: Any, axes: Any, marks: Sequence[tuple[float, float, str, 
             box = (left, low, left + width, low + height)
             if not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
                 taken.append(box)
-                axes.annotate(said, (x, y), xytext=(dx, dy), textcoords="offset points", fontsize=7, color=colour)
+                axes.annotate(
+                    said, (x, y), xytext=(dx, dy), textcoords="offset points", fontsize=7, color=colour, bbox=_BEHIND
+                )
                 break
+
+
+_BEHIND = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.4}
+"""What is written beside a point hides the lines that pass behind it."""
 
 
 def _lay_out(drawn: Any) -> None:

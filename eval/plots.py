@@ -103,8 +103,8 @@ def ablation_plot(ablation: JsonObject, path: Path) -> str | None:
     axes.axvline(five[0], color=_BLUE, linewidth=0.8, alpha=0.6)
     axes.axvline(one[0], color=_BLUE, linewidth=0.8)
     for place, value, first in zip(places, five, one, strict=True):  # beside the axes, where no line is
-        at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7}
-        axes.annotate(f"{first:.1f} / {value:.1f}", (1.01, place), **at)
+        said = f"{first:.1f} / {value:.1f}"
+        axes.annotate(said, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=7)
     axes.set_yticks(list(places), names, fontsize=8)
     axes.invert_yaxis()
     axes.set(xlabel=f"equivalent recall, % of {ablation['n']} requests; the lines: the whole search", xlim=(0, 100))

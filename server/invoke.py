@@ -110,6 +110,7 @@ class Invoker:
             Refused: the upstream needs a capability that the client said, with this call, that it lacks. That is
                 between the two programs: the client gets the protocol's own error, which it may act on.
         """
+        tool_id = self._bare(tool_id)
         try:
             passage = (
                 self._governor.passage(tool_id, client or _ourselves, arguments) if self._governor is not None else None
@@ -292,6 +293,13 @@ class Invoker:
         raise NotFound(
             f"There is no tool '{tool_id}'.", hint=f"{hint} Use find_tools to look for the right one.".strip()
         )
+
+    def _bare(self, tool_id: str) -> str:
+        """The id without the signature that small models copy along with it, as answers show the two together."""
+        if not isinstance(tool_id, str) or "(" not in tool_id or self._find_tool(tool_id) is not None:
+            return tool_id
+        bare = tool_id.partition("(")[0].strip()
+        return tool_id if self._find_tool(bare) is None else bare
 
     def _signed(self, tool_id: str) -> str:
         """The id with the tool's signature, so that the next call can be the right one."""

@@ -141,6 +141,12 @@ async def test_arguments_that_are_no_object(world: World, arguments: object) -> 
     assert failed and "JSON" in text and "Input schema:" in text
 
 
+async def test_an_id_with_its_signature_is_that_tool(world: World) -> None:
+    """Answers show the two together, and small models copy both."""
+    assert await world("tiny/echo(text: str)", {"text": "hi"}) == await world("tiny/echo", {"text": "hi"})
+    assert "There is no tool 'tiny/ech(text: str)'" in (await world("tiny/ech(text: str)", {}))[1]
+
+
 async def test_an_unknown_tool_names_the_nearest(world: World) -> None:
     failed, text = await world("tiny/ech", {})
     assert failed and "There is no tool 'tiny/ech'. Nearest: tiny/echo(text: str)" in text and "find_tools" in text

@@ -101,6 +101,7 @@ def _lines(
     places = sorted({x for points in curves.values() for x, _ in points})
     log = len(places) > 1 and places[0] > 0
     marks: list[tuple[float, float, str, str]] = []
+    bars: list[tuple[float, float, float]] = []
     lines = [(name, key, points) for name, points in curves.items() for key in keys]
     for number, (name, key, points) in enumerate(lines):
         label, colour = KEYS[key]
@@ -117,6 +118,7 @@ def _lines(
             [at_x[x] for x, _, _ in known], shares, yerr=spans(shares, around),
             fmt="-o", markersize=4, capsize=2, elinewidth=1, color=colour, label=label,
         )  # fmt: skip
+        bars += [(at_x[x], 100 * at[0], 100 * at[1]) for x, _, at in known if at]
         marks += [(at_x[x], y, f"{y:.1f}", colour) for x, y, _ in known]
     if log:
         axes.set_xscale("log")
@@ -127,7 +129,7 @@ def _lines(
     axes.grid(alpha=0.3)
     legend(drawn, axes)
     tell_ticks(drawn, axes, {x: f"{x:g}" for x in places})
-    tell_values(drawn, axes, marks)
+    tell_values(drawn, axes, marks, bars)
     return save_figure(drawn, path)
 
 
