@@ -45,7 +45,7 @@ modes = {"by": "decoding", "variants": {name: eval_results.calls() for name in (
     ("draw", "result", "said"),
     [
         (calls_plot, eval_results.calls(), ["all", "unseen_tool", "from smithery", "n=310", "Param", "47.0", "–"]),
-        (compare_plot, sizes, ["% of 310 requests", "100", "Tool"]),
+        (compare_plot, sizes, ["% of 310 requests, 95 % intervals", "100", "Tool"]),
         (compare_plot, modes, ["repair", "92.0", "AST"]),
         (plan_plot, eval_results.plans(), ["last calls", "edge F1", "n=29", "other arguments", "nothing", "33"]),
         (execute_plot, eval_results.executed(), ["market/server-5 (n=50)", "wrong outcome"]),
@@ -54,7 +54,7 @@ modes = {"by": "decoding", "variants": {name: eval_results.calls() for name in (
         (arms_plot, eval_results.agent(), ["find_tools + invoke", "server-1", "n=71", "Steps", "5,250"]),
         (arms_plot, eval_results.agent(1), ["all tasks"]),
         (servers_plot, eval_results.servers(), ["search", "market/weather-7", "3,200", "quality of texts, %"]),
-        (servers_plot, eval_results.servers(called=False), ["not called"]),
+        (servers_plot, eval_results.servers(called=False), ["market/weather-7", "quality of texts, %"]),
         (recall_plot, eval_results.retrieval(), ["recall@10", "split-2", "n=98", "Recall, strict", "85.0"]),
         (recall_plot, eval_results.retrieval(1), ["all", "n=295"]),
         (recall_plot, eval_results.retrieval(0), ["n=0", "–"]),
@@ -92,6 +92,13 @@ def test_the_needles_heat_map_says_what_has_to_fit(tmp_path: Path) -> None:
     result = {"sizes": [10], "positions": [0.5], "context": 128_000, "forms": {"plain": {"cells": cells}}}
     svg = heat_plot(result, tmp_path / "heat.png")
     assert svg is not None and "<!-- in the first 128,000 tokens of all definitions -->" in svg
+
+
+@drawn
+def test_servers_that_were_not_called_get_no_empty_column(tmp_path: Path) -> None:
+    for called in (True, False):
+        svg = servers_plot(eval_results.servers(called=called), tmp_path / "plot.png")
+        assert svg is not None and ("that went well" in svg) is called
 
 
 def test_servers_without_groups_need_no_plot(tmp_path: Path) -> None:
@@ -146,7 +153,8 @@ def test_strategies_that_are_equal_do_not_hide_each_other(tmp_path: Path, monkey
     pools = [{"size": n, "strategies": dict.fromkeys(("retrieved", "blank", "keyword"), equal)} for n in (10, 100, 500)]
     strategy_plot({"model": "m", "n": 9, "context": 0, "pools": pools}, tmp_path / "s.png")
     for axes in seen[0].axes:
-        colours = {line.get_label(): line.get_color() for line in axes.get_lines()}
+        lines = {str(line.get_label()): line.get_color() for line in axes.get_lines()}
+        colours = {name: colour for name, colour in lines.items() if not name.startswith("_")}  # no interval's ends
         axes.get_legend().remove()
         axes.set_title("")
         others = [other for other in seen[0].axes if other is not axes]

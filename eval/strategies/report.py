@@ -67,7 +67,7 @@ def strategy_plot(result: JsonObject, path: Path) -> str | None:
     for name in (name for name in _LINES if name in result["pools"][0]["strategies"]):
         parts = [pool["strategies"][name] for pool in result["pools"]]
         shares = [100 * (part[key] or 0.0) for part in parts]
-        around = [wilson(round((part[key] or 0.0) * part["n"]), part["n"]) for part in parts]
+        around = [wilson(round((part[key] or 0.0) * result["n"]), result["n"]) for part in parts]
         at_x = beside(sizes, list(_LINES).index(name), len(_LINES), log=log)
         places = list(at_x.values())
         left.plot(places, shares, label=name, **_LINES[name])
