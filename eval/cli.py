@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, ToolscoutError
 from toolscout.eval.adopt.cli import adopt
 from toolscout.eval.agent.cli import agent
 from toolscout.eval.apibank.cli import apibank
@@ -22,7 +23,7 @@ from toolscout.eval.provenance import write_result
 from toolscout.eval.servers.cli import servers
 from toolscout.eval.setup.cli import setup
 from toolscout.eval.strategies.cli import strategies
-from toolscout.eval.work_file import work_place
+from toolscout.eval.work_file import alone, work_place
 from toolscout.files import replace_file
 
 app = typer.Typer(
@@ -117,6 +118,8 @@ def retrieval(
     from toolscout.eval.retrieval.extras import Extras
     from toolscout.eval.retrieval.measure import RetrievalFiles, measure_retrieval
 
+    if details and json_out is None:
+        raise BadInput("--details go into --json, and there is none.", "Give --json FILE; a report has them anyway.")
     work = work_place(work, json_out, report)
     run = measure_retrieval(
         RetrievalFiles(tools, calls, servers or []),
@@ -154,7 +157,8 @@ def retrieval(
             _say(quiet)(NO_PLOT)
     if work is not None and not any("failed" in part for part in run.result.get("peers", {}).values()):
         # The same command measures a changed search again and again: nothing of a finished run may stand for the next.
-        work.unlink(missing_ok=True)
+        with suppress(ToolscoutError, OSError), alone(work):  # another run has begun to write to it: its file stays
+            work.unlink(missing_ok=True)
     _show(quiet, retrieval_tables(everything if details else run.result))
 
 
@@ -166,8 +170,9 @@ def calls(
         list[Path] | None, typer.Option(help="Files of the tools' servers: they say which marketplace a tool is from.")
     ] = None,
     candidates: Annotated[
-        int, typer.Option(min=1, help="Tools offered for each request, the right one included.")
-    ] = 10,
+        int | None,
+        typer.Option(min=1, help="Tools offered for each request, the right one included.", show_default="10"),
+    ] = None,
     model: Annotated[str, typer.Option(help="Model: a name of `toolscout model list`, or the endpoint's.")] = "",
     model_url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint instead of a local model.")] = "",
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")] = None,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,12 @@ from typer.core import TyperCommand
 
 from toolscout.errors import BadInput, Interrupted
 from toolscout.eval.provenance import OUTPUTS, telling
-from toolscout.eval.work_file import work_place
+from toolscout.eval.work_file import KEPT, work_place
 from toolscout.files import check_writable
+
+_FOLDERS = ("report", "out")
+_WRITTEN = ("report.html", "result.json", "rows.jsonl", "misses.md")
+"""What a report's folder gets: no place for something else."""
 
 
 class ManyFiles(TyperCommand):
@@ -38,45 +44,80 @@ class Measuring(ManyFiles):
     """A command of ``toolscout eval``: its results say what they are of, and an interruption what is left of it."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Refuses a place that cannot take the result before anything is measured, which may take hours."""
-        for name in OUTPUTS:
-            if (place := ctx.params.get(name)) is not None:
-                _check(name, Path(place))
+        """Refuses a place that cannot take the result before anything is measured, which may take hours.
+
+        What a run keeps in its report's folder, for want of another place, goes when it is finished: a page is shared,
+        and the same command shall measure anew.
+        """
+        names = {p.name: p.opts[0].lstrip("-") for p in self.params if p.name and p.opts}
+        self._check(ctx.params, names)
         try:
-            with telling(self.name or "", ctx.params):
-                return super().invoke(ctx)
+            with telling(self.name or "", ctx.params, names):
+                result = super().invoke(ctx)
         except KeyboardInterrupt:
-            raise _interrupted(ctx.params) from None
+            raise self._interrupted(ctx.params) from None
+        # The search's own experiment keeps what it has where a peer failed, and clears it else.
+        if self.name != "retrieval" and _place(ctx.params) is None and ctx.params.get("report") is not None:
+            _clear(ctx.params["report"])
+        return result
+
+    def _check(self, params: dict[str, Any], names: dict[str, str]) -> None:
+        taken: dict[Path, str] = {}
+        report = params.get("report")
+        for name in OUTPUTS:
+            if params.get(name) is None:
+                continue
+            place, option = Path(params[name]), f"--{names[name]}"
+            folder = name in _FOLDERS or (name == "work" and self.name == "execute")
+            if folder and place.exists() and not place.is_dir():
+                raise BadInput(f"{place} is a file.", f"Give {option} a folder.")
+            if not folder and place.is_dir():
+                raise BadInput(f"{place} is a folder.", f"Give {option} a file.")
+            check_writable(place / "report.html" if folder else place, option, append=name == "work")
+            whole = place.resolve()
+            if whole in taken:
+                raise BadInput(f"{taken[whole]} and {option} are the same place.", "Give each its own.")
+            if report is not None and whole.parent == Path(report).resolve() and whole.name in _WRITTEN:
+                raise BadInput(f"--report writes {place} itself.", f"Give another place with {option}.")
+            taken[whole] = option
+
+    def _interrupted(self, params: dict[str, Any]) -> Interrupted:
+        if "work" not in params:
+            return Interrupted("Interrupted. This command keeps nothing of a run that does not end.")
+        ending = "work" if self.name == "execute" else "rows.jsonl"
+        place = work_place(params["work"], params.get("json_out"), params.get("report"), ending)
+        if place is None:
+            return Interrupted(
+                "Interrupted. Nothing is kept of this run.", "With --json, --report or --work it goes on."
+            )
+        kept = next((path for path in _pieces(place) if _begun(path)), None)
+        if kept is None:
+            return Interrupted("Interrupted. Nothing was finished yet.")
+        return Interrupted(f"Interrupted. What was finished is in {kept}.", "Run the same command again to go on.")
 
 
-def _check(name: str, place: Path) -> None:
-    option = "--json" if name == "json_out" else f"--{name.replace('_', '-')}"
-    if name in ("report", "out"):
-        if place.exists() and not place.is_dir():
-            raise BadInput(f"{place} is a file.", f"Give {option} a folder.")
-        check_writable(place / "report.html", option)
-    elif place.is_dir() and name != "work":
-        raise BadInput(f"{place} is a folder.", f"Give {option} a file.")
-    else:
-        check_writable(place, option)
+def _place(params: dict[str, Any]) -> Path | None:
+    """Where somebody said, by ``--work`` or ``--json``, that a run is kept."""
+    return work_place(params.get("work"), params.get("json_out"), None)
 
 
-def _interrupted(params: dict[str, Any]) -> Interrupted:
-    if "work" not in params:
-        return Interrupted("Interrupted. This command keeps nothing of a run that does not end.")
-    where = params["work"], params.get("json_out"), params.get("report")
-    places = [place for ending in ("rows.jsonl", "work") if (place := work_place(*where, ending)) is not None]
-    if not places:
-        return Interrupted("Interrupted. Nothing is kept of this run.", "With --json, --report or --work it goes on.")
-    kept = [path for place in dict.fromkeys(places) for path in _written(place)]
-    if not kept:
-        return Interrupted("Interrupted. Nothing was finished yet.")
-    return Interrupted(f"Interrupted. What was finished is in {kept[0]}.", "Run the same command again to go on.")
+def _pieces(place: Path) -> list[Path]:
+    """The place, and the files that a comparison's variants have beside it."""
+    return [place, *sorted(place.parent.glob(f"{glob.escape(place.name)}.*.jsonl"))]
 
 
-def _written(place: Path) -> list[Path]:
-    """The place, or the files of a comparison beside it, as far as more than a header is in them."""
-    if not place.parent.is_dir():
-        return []
-    found = sorted(p for p in place.parent.glob(f"{glob.escape(place.name)}*") if p.suffix != ".lock")
-    return [p for p in found if (any(p.iterdir()) if p.is_dir() else p.read_bytes().count(b"\n") > 1)]
+def _begun(path: Path) -> bool:
+    """Whether there is more than a header."""
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            return _begun(path / "calls.jsonl")
+        if path.is_file():
+            with path.open("rb") as lines:
+                return sum(1 for _, line in zip(range(2), lines, strict=False) if line.endswith(b"\n")) > 1
+    return False
+
+
+def _clear(report: Path) -> None:
+    for path in report.glob(f"{KEPT}.*"):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,18 +1,18 @@
 """What a result is of: the command, its files with their hashes, and every option, as a part of each result.
 
-Two results can be compared only if this is the same but for what is compared. Names of folders stay out of it: results
-are shared.
+Two results can be compared only if this is the same but for what is compared. Names of folders, keys and passwords stay
+out of it: results are shared.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from toolscout.files import write_json
 from toolscout.records import JsonObject
@@ -23,23 +23,32 @@ OUTPUTS = ("json_out", "report", "misses", "plot", "work", "out", "health")
 _SILENT = {*OUTPUTS, "cache", "quiet", "home", "install"}
 """Parameters that no number hangs on, or that name places of one machine."""
 
-_PLACES = {"home", "database"}
-"""Settings that name places of one machine."""
+_UNTOLD = {"home", "database", "debug"}
+"""Variables that name places of one machine, or that no number hangs on."""
+
+_PREFIX = "toolscout_"
+_SECRET = re.compile(r"(?i)(key|token|secret|password)$")
+_USER = re.compile(r"//[^/@\s]*@")
+_ASKED = re.compile(r"(\w+://[^\s?#]*)[?#]\S*")
+_FOLDERS = re.compile(r"(?<![\w/.~])(?:~\w*|\.{1,2})?/(?:[^\s/=]+/)*([^\s/]+)")
 
 _told: ContextVar[JsonObject | None] = ContextVar("told", default=None)
 
 
 @contextmanager
-def telling(command: str, params: Mapping[str, Any]) -> Iterator[None]:
-    """While it holds, results that are written say that they are of this command with these parameters."""
-    before = _told.set(described(command, params))
+def telling(command: str, params: Mapping[str, Any], options: Mapping[str, str] | None = None) -> Iterator[None]:
+    """While it holds, results that are written say that they are of this command with these parameters.
+
+    ``options``: what each parameter is called on the command line, where that is not its name.
+    """
+    before = _told.set(described(command, params, options))
     try:
         yield
     finally:
         _told.reset(before)
 
 
-def described(command: str, params: Mapping[str, Any]) -> JsonObject:
+def described(command: str, params: Mapping[str, Any], options: Mapping[str, str] | None = None) -> JsonObject:
     """``{command, version, files: {OPTION: [{file, sha256}]}, options: {OPTION: value}, settings: {NAME: value}}``.
 
     ``options`` has the defaults, too, as far as they say something. ``settings`` are those of the environment.
@@ -47,35 +56,40 @@ def described(command: str, params: Mapping[str, Any]) -> JsonObject:
     from toolscout import __version__
 
     files: JsonObject = {}
-    options: JsonObject = {}
+    given: JsonObject = {}
     for name, value in params.items():
-        if name in _SILENT or value in (None, "", False, [], ()):
+        if name in _SILENT or value is None or value is False or value in ("", [], ()):
             continue
-        option = name.removesuffix("_out").replace("_", "-")
+        option = (options or {}).get(name, name.replace("_", "-"))
         parts = list(value) if isinstance(value, list | tuple) else [value]
+        if name == "peer_command":  # a program of one machine, with whatever is in its line
+            parts = [part.partition("=")[0] for part in parts]
         found = [_file(part) for part in parts]
         if all(found):
             files[option] = found
         else:
-            plain = [_plain(part) for part in parts]
-            options[option] = plain if isinstance(value, list | tuple) else plain[0]
-    return {"command": command, "version": __version__, "files": files, "options": options, "settings": _environment()}
-
-
-def of_run(more: Mapping[str, Any] | None = None) -> JsonObject:
-    """What a result that is written now is of, with what the experiment itself adds (such as the weights' hashes)."""
-    return {**(_told.get() or {}), **(more or {})}
+            plain = [_cleaned(part) for part in parts]
+            given[option] = plain if isinstance(value, list | tuple) else plain[0]
+    return {"command": command, "version": __version__, "files": files, "options": given, "settings": _environment()}
 
 
 def with_origin(result: Mapping[str, Any]) -> JsonObject:
-    """A result with ``of``, where a command is running or the experiment said something."""
-    of = of_run(result.get("of"))
-    return {**result, "of": of} if of else dict(result)
+    """A result with ``of``, where a command is running or the experiment itself said something (``run``)."""
+    of = {**(_told.get() or {}), **_cleaned(result.get("of") or {})}
+    whole = dict(result)
+    if isinstance(whole.get("encoder"), str):
+        whole["encoder"] = plain(whole["encoder"])
+    return {**whole, "of": of} if of else whole
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """Write a result that says what it is of. Raises StorageError."""
     write_json(path, with_origin(result))
+
+
+def of_experiment(header: Mapping[str, Any], **more: Any) -> JsonObject:
+    """What an experiment says of itself, from its work file's header: which weights answered, which rows were asked."""
+    return {"run": {name: value for name, value in {**header, **more}.items() if name not in ("model", "model_url")}}
 
 
 def origin_lines(of: Mapping[str, Any]) -> list[str]:
@@ -85,15 +99,39 @@ def origin_lines(of: Mapping[str, Any]) -> list[str]:
     options = [_worded(name, value) for name, value in of["options"].items()]
     lines = [" ".join([f"toolscout eval {of['command']}", *options]) + f" (version {of['version']})"]
     files = [
-        f"--{option} {part['file']} ({part['sha256'][:12]})" for option, parts in of["files"].items() for part in parts
+        f"--{option} {part['file']} ({(part['sha256'] or 'unread')[:12]})"
+        for option, parts in of["files"].items()
+        for part in parts
     ]
     if files:
         lines.append("files, with the beginning of their SHA-256: " + ", ".join(files))
     if of["settings"]:
         lines.append("settings: " + ", ".join(f"{name} = {value}" for name, value in of["settings"].items()))
-    if weights := of.get("weights"):
-        lines.append("weights: " + ", ".join(str(one)[:12] for one in weights))
+    if weights := of.get("run", {}).get("weights"):
+        lines.append("weights, the same way: " + ", ".join(str(one)[:12] for one in weights))
     return lines
+
+
+def plain(text: str) -> str:
+    """A value without what must not be shared: the secret behind a name, a user in an address, what an address is
+    asked, and the folders of a path."""
+    name, equals, _ = text.partition("=")
+    if equals and "://" not in name and _SECRET.search(name):
+        return f"{name}=..."
+    text = _ASKED.sub(r"\1", _USER.sub("//", text))
+    if re.match(r"(~|\.{1,2})?/", text):
+        return Path(text).name
+    return _FOLDERS.sub(r"\1", text)
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, Path):
+        return value.name
+    if isinstance(value, Mapping):
+        return {name: "..." if _SECRET.search(str(name)) else _cleaned(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(one) for one in value]
+    return plain(value) if isinstance(value, str) else value
 
 
 def _worded(name: str, value: Any) -> str:
@@ -103,44 +141,23 @@ def _worded(name: str, value: Any) -> str:
 
 
 def _file(value: Any) -> JsonObject | None:
-    """A file, given as a path or as NAME=PATH; None for everything else."""
+    """A file, given as a path or as NAME=PATH; None for everything else. What cannot be read has no hash: the command
+    itself says so better."""
     name, equals, path = value.partition("=") if isinstance(value, str) else ("", "", value)
     place = Path(path) if equals or isinstance(path, Path) else None
-    if place is None or not place.is_file():
-        return None
-    from toolscout.index.asset import file_sha256
+    try:
+        if place is None or not place.is_file():
+            return None
+        from toolscout.index.asset import file_sha256
 
-    return {**({"name": name} if equals else {}), "file": place.name, "sha256": file_sha256(place)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return value.name
-    if isinstance(value, str):
-        name, equals, rest = value.partition("=")
-        if equals and "://" not in name and _secret(name):
-            return f"{name}=..."
-        if "://" in value:
-            return _without_password(value)
-        if equals and "/" in rest:
-            return f"{name}={Path(rest).name}"
-        return Path(value).name if os.sep in value and Path(value).exists() else value
-    return value
-
-
-def _without_password(text: str) -> str:
-    before, equals, url = text.partition("=") if "=" in text.partition("://")[0] else ("", "", text)
-    parts = urlsplit(url)
-    return before + equals + urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def _secret(name: str) -> bool:
-    return name.lower().endswith(("key", "token", "secret", "password"))
+        digest: str | None = file_sha256(place)
+    except OSError:
+        digest = None
+    return {**({"name": name} if equals else {}), "file": "" if place is None else place.name, "sha256": digest}
 
 
 def _environment() -> JsonObject:
     """The settings that the environment gives, those aside that hold a secret or name places of this machine."""
-    from toolscout.settings import Settings
-
-    given = {name: os.environ.get(f"TOOLSCOUT_{name.upper()}") for name in Settings.model_fields}
-    return {name: _plain(v) for name, v in given.items() if v is not None and name not in _PLACES and not _secret(name)}
+    given = {name.lower(): value for name, value in sorted(os.environ.items()) if name.lower().startswith(_PREFIX)}
+    told = {name.removeprefix(_PREFIX): value for name, value in given.items() if not _SECRET.search(name)}
+    return {name: plain(v) for name, v in told.items() if name not in _UNTOLD and not name.startswith("test_")}

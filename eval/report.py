@@ -16,7 +16,7 @@ from toolscout.eval.charts import plot_part
 from toolscout.eval.metrics import RANKING_KEYS
 from toolscout.eval.peers.report import NO_PLOT, abouts, failures, peers_table, write_plot
 from toolscout.eval.plots import NO_PLOTS, ablation_plot, refusal_plot
-from toolscout.eval.provenance import origin_lines, with_origin, write_result
+from toolscout.eval.provenance import origin_lines, plain, with_origin, write_result
 from toolscout.eval.retrieval.extra_tables import (
     Parts,
     ablation_tables,
@@ -249,7 +249,7 @@ def retrieval_report(run: RetrievalRun, folder: Path) -> Path:
     if run.misses:
         replace_file(folder / "misses.md", run.misses)
     parts += [table.html() for table in (misses, offers) if table.rows]
-    notes = [f"{name}: {value}" for name, value in run.notes.items()] + run.warnings
+    notes = [f"{name}: {plain(value)}" for name, value in run.notes.items()] + run.warnings
     if "peers" in run.result:
         notes += failures(run.result)
         plot = write_plot(run.result, folder)
@@ -333,7 +333,7 @@ p,.of{opacity:.8}.of{overflow-wrap:anywhere}svg{max-width:100%;height:auto}svg t
 
 def made_with(result: JsonObject) -> list[str]:
     """What numbers hang on, for the page: encoder and tokenizer, as far as the result names them."""
-    return [f"{key}: {result[key]}" for key in ("tokenizer", "encoder") if result.get(key)]
+    return [f"{key}: {plain(str(result[key]))}" for key in ("tokenizer", "encoder") if result.get(key)]
 
 
 def _write_folder(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.eval.calls.identity import identity
+from toolscout.eval.provenance import plain
 from toolscout.index.encoder import make_encoder
 from toolscout.records import JsonObject
 from toolscout.settings import Settings
@@ -50,4 +51,4 @@ def _text(value: Any) -> str:
 def _content(value: Any) -> str:
     if isinstance(value, Path) and value.is_file():
         return hashlib.sha256(value.read_bytes()).hexdigest()[:16]
-    return _text(value)
+    return plain(_text(value))

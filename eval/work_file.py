@@ -13,6 +13,9 @@ from toolscout.files import check_writable
 from toolscout.jsonl import read_objects
 from toolscout.records import JsonObject
 
+KEPT = "kept"
+"""What names begin with in a report's folder, as long as the run is not finished."""
+
 
 def work_place(
     work: Path | None, json_out: Path | None, report: Path | None, ending: str = "rows.jsonl"
@@ -22,7 +25,7 @@ def work_place(
         return work
     if json_out is not None:
         return json_out.with_name(f"{json_out.name}.{ending}")
-    return None if report is None else report / f"kept.{ending}"
+    return None if report is None else report / f"{KEPT}.{ending}"
 
 
 class Work:
@@ -79,7 +82,9 @@ def alone(work: Path | None) -> Iterator[None]:
         lock = FileLock(lock_file, timeout=0)
         lock.acquire()
     except Timeout:
-        check_writable(lock_file, "--work")  # the lock of a file that may not be written is never had either
+        check_writable(
+            lock_file, "--work", append=True
+        )  # the lock of a file that may not be written is never had either
         raise BadInput(f"Another run is writing to {work}.", "Wait for it, or give another file with --work.") from None
     except OSError as error:
         raise StorageError(f"{work} cannot be written: {error}.", "Give another file with --work.") from None

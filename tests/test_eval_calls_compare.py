@@ -248,11 +248,12 @@ def test_only_a_comparison_of_candidates_changes_the_candidates_of_a_row(monkeyp
 
 @pytest.mark.parametrize("run", [
     "whole.json", "much=whole.json", "-1=whole.json", "nan=whole.json", "inf=whole.json", "1=absent.json",
-    "1=broken.json", "1=refusals.json",
+    "1=broken.json", "1=refusals.json", "1=odd.json",
 ])  # fmt: skip
 def test_scaling_of_what_is_no_result_is_one_sentence(tmp_path: Path, run: str) -> None:
     (tmp_path / "whole.json").write_text(json.dumps(result()), "utf-8")
     (tmp_path / "broken.json").write_text('{"n": 3}', "utf-8")
+    (tmp_path / "odd.json").write_text(json.dumps({**result(), "of": "x"}), "utf-8")
     (tmp_path / "refusals.json").write_text(json.dumps({**result(), "n": 0}), "utf-8")
     share, equals, name = run.rpartition("=")
     with pytest.raises(NotFound if name == "absent.json" else BadInput):
@@ -275,7 +276,7 @@ def test_scaling_refuses_results_that_cannot_be_compared(tmp_path: Path) -> None
 ])  # fmt: skip
 def test_scaling_refuses_results_of_other_rows_that_are_as_many(tmp_path: Path, one: Any, word: str) -> None:
     for name, of in (("old", {}), ("a", {"rows": "a"}), ("same", {"rows": "a", "weights": ["x"]}), ("b", one)):
-        (tmp_path / f"{name}.json").write_text(json.dumps({**result(), "of": of}), "utf-8")
+        (tmp_path / f"{name}.json").write_text(json.dumps({**result(), "of": {"run": of}}), "utf-8")
     runs = [f"{share}={tmp_path / name}.json" for share, name in ((0, "old"), (0.1, "a"), (1, "same"))]
     assert len(scaling.scaling(runs)["points"]) == 3, "an older result says nothing of itself"
     with pytest.raises(BadInput, match=f"their {word} are not the same"):

@@ -17,7 +17,7 @@ from toolscout.eval.agent.plots import agent_plot
 from toolscout.eval.agent.report import _NAMES
 from toolscout.eval.calls.plots import calls_plot, compare_plot, scaling_plot
 from toolscout.eval.calls.scaling import curves
-from toolscout.eval.charts import plot_part, short
+from toolscout.eval.charts import beside, plot_part, short
 from toolscout.eval.execute.plots import execute_plot
 from toolscout.eval.metrics import wilson
 from toolscout.eval.needle.report import heat_plot
@@ -169,3 +169,12 @@ def test_strategies_that_are_equal_do_not_hide_each_other(tmp_path: Path, monkey
             assert (apart < 8).sum() > 40, name
         for other in others:
             other.set_visible(True)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("places", [[1, 1.01, 100], [1, 5, 10], [3]])
+def test_series_beside_each_other_stay_at_their_place(places: list[float], log: bool) -> None:
+    at = [beside(places, number, 5, log=log) for number in range(5)]
+    order = [found[place] for place in places for found in at]
+    assert order == sorted(order) and len(set(order)) == len(order)
+    assert [at[2][place] for place in places] == pytest.approx(places)

@@ -135,9 +135,17 @@ def test_a_ranking_needs_the_tools_that_its_requests_want(tmp_path: Path, capsys
     assert "gold tools of none of the requests" in capsys.readouterr().err and not (tmp_path / "out.json").exists()
 
 
+def test_options_that_nothing_would_be_done_with_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["eval", "guard", "--attacks", str(ATTACKS)]
+    assert execute([*base, "--cache", "x"]) == 2 and "only --calls" in capsys.readouterr().err
+    assert execute([*base, "--servers", str(DATA / "servers.jsonl")]) == 2
+    assert "--servers needs --tools" in capsys.readouterr().err
+
+
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     files = [tmp_path / folder / "honest.jsonl" for folder in ("a", "b")]
-    assert told_apart(files) == {"a/honest.jsonl": files[0], "b/honest.jsonl": files[1]}
+    assert told_apart(files) == {"honest.jsonl": files[0], "honest.jsonl (2)": files[1]}
+    assert told_apart(files, 2) == {"a/honest.jsonl": files[0], "b/honest.jsonl": files[1]}
     assert told_apart([files[0], files[0]]) == {"honest.jsonl": files[0]}
     for number, file in enumerate(files):
         file.parent.mkdir()
@@ -146,4 +154,4 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     honest = ["--honest", *map(str, files)]
     assert execute(["eval", "guard", "--attacks", str(ATTACKS), *honest, "--json", str(out), "--quiet"]) == 0
-    assert set(json.loads(out.read_text("utf-8"))["tricky"]) == {"a/honest.jsonl", "b/honest.jsonl"}
+    assert set(json.loads(out.read_text("utf-8"))["tricky"]) == {"honest.jsonl", "honest.jsonl (2)"}

@@ -10,8 +10,10 @@ def main() -> None:
     if sys.argv[1:] == ["serve"]:
         _serve()
         return
-    from toolscout.cli import run
-
+    try:
+        from toolscout.cli import run
+    except KeyboardInterrupt:  # so early that there is no command yet
+        sys.exit(130)
     run()
 
 

@@ -55,19 +55,26 @@ def write_json(path: Path, value: object, *, mode: int | None = None) -> None:
     replace_file(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode)
 
 
-def check_writable(path: Path, option: str) -> None:
+def check_writable(path: Path, option: str, *, append: bool = False) -> None:
     """Ask before long work whether its file can be written to ``path``, whose folders may not be there yet.
+
+    ``append``: lines are added to what is there; else the file is replaced, which its folder has to allow.
 
     Raises:
         StorageError: it can't be; ``option`` is named as the one to change.
     """
     hint = f"Give another place with {option}."
-    above = path
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        raise StorageError(f"{path} cannot be written: it is no regular file.", hint)
+    if append and target.exists() and not os.access(target, os.W_OK):
+        raise StorageError(f"{path} cannot be written: it may not be changed.", hint)
+    above = target.parent
     while not above.exists() and above != above.parent:
         above = above.parent
-    if above != path and not above.is_dir():
+    if not above.is_dir():
         raise StorageError(f"{path} cannot be written: {above} is a file.", hint)
-    if not os.access(above, os.W_OK) or (above.is_dir() and not os.access(above, os.X_OK)):
+    if not os.access(above, os.W_OK | os.X_OK):
         raise StorageError(f"{path} cannot be written: nothing may be written to {above}.", hint)
 
 

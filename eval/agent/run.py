@@ -23,6 +23,7 @@ from toolscout.eval.agent.servers import Fleet, build_home, by_coordinates, conf
 from toolscout.eval.agent.state import GIT_ENV, hand_over, place, serving
 from toolscout.eval.agent.tasks import OWN_TASKS, Check, Coordinates, Start, Task, limited, read_tasks
 from toolscout.eval.agent.trials import Trial, resume
+from toolscout.eval.provenance import plain
 from toolscout.eval.rows import Say, silent
 from toolscout.eval.served import environment, who_serves
 from toolscout.eval.work_file import alone, open_work
@@ -165,7 +166,7 @@ def _header(options: AgentOptions, todo: _Todo, settings: Settings) -> JsonObjec
         toolscout["settings"][_START_TIMEOUT] = f"{_DEFAULT_START}"
     own = {name: at.model_dump(mode="json") for name, at in todo.servers.items()}
     return {
-        "agent": 3, "model": mind.model, "model_url": mind.url, "turns": mind.turns, "seconds": mind.seconds,
+        "agent": 3, "model": mind.model, "model_url": plain(mind.url), "turns": mind.turns, "seconds": mind.seconds,
         "temperature": mind.temperature, "answers": mind.answers, "max_tokens": mind.max_tokens,
         "gaia": options.gaia is not None,
         "servers": servers_mark(options.servers) if options.servers else sha256_hex(canonical_json(own))[:16],

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from toolscout.eval.calls.exemplars import Exemplars
     from toolscout.server.calling.suggestion import Decoding
 
+CANDIDATES = 10
+"""Tools offered for each request where nothing else is said."""
+
 
 @dataclass(frozen=True)
 class CallsOptions:
@@ -31,7 +34,7 @@ class CallsOptions:
     calls: list[Path]
     settings: Settings
     servers: list[Path] = field(default_factory=list)
-    candidates: int = 10
+    candidates: int | None = None
     limit: int | None = None
     seed: int = 0
     work: Path | None = None
@@ -59,14 +62,15 @@ def measure(options: CallsOptions, say: Callable[[str], None]) -> list[Table]:
         raise BadInput("--sizes is for --compare candidates.", "Give --candidates N for one size.")
     if options.any_tool and not options.exemplars:
         raise BadInput("--any-tool says which --exemplars are taken.", "Give files of calls with --exemplars.")
+    if options.compare == "candidates" and options.candidates is not None and options.candidates not in sizes:
+        raise BadInput(f"--candidates {options.candidates} is none of the --sizes.", "Leave it out, or add it to them.")
+    count = options.candidates or CANDIDATES
     exemplars = _exemplars(options)
     result: JsonObject = {}
     extra: list[Table] = []
     plot = None
     if options.compare:
-        variants = variants_of(
-            options.compare, candidates=options.candidates, sizes=sizes, decoding=decoding, exemplars=exemplars
-        )
+        variants = variants_of(options.compare, candidates=count, sizes=sizes, decoding=decoding, exemplars=exemplars)
         comparison, runs = compare_calls(
             options.tools, options.calls, options.compare, variants, servers=options.servers, settings=options.settings,
             limit=options.limit, seed=options.seed, work=options.work, say=say,
@@ -77,7 +81,7 @@ def measure(options: CallsOptions, say: Callable[[str], None]) -> list[Table]:
     else:
         run = measure_calls(
             options.tools, options.calls, servers=options.servers, settings=options.settings,
-            candidates=options.candidates, limit=options.limit, seed=options.seed, work=options.work,
+            candidates=count, limit=options.limit, seed=options.seed, work=options.work,
             decoding=decoding, exemplars=exemplars, without_gold=options.without_gold, say=say,
         )  # fmt: skip
         result = dict(run.result)
@@ -117,7 +121,9 @@ def _plot(comparison: JsonObject, options: CallsOptions, say: Callable[[str], No
 
 def _main(options: CallsOptions, names: list[str]) -> str:
     """The variant that is the product's own, whose result comes first."""
-    own = {"candidates": str(options.candidates), "decoding": options.decoding, "exemplars": "on"}[options.compare]
+    own = {"candidates": str(options.candidates or CANDIDATES), "decoding": options.decoding, "exemplars": "on"}[
+        options.compare
+    ]
     return own if own in names else names[0]
 
 

@@ -6,6 +6,7 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
+from toolscout.eval.provenance import plain
 from toolscout.records import JsonObject
 from toolscout.settings import Settings
 
@@ -14,7 +15,6 @@ def identity(settings: Settings) -> JsonObject:
     """The SHA-256 of the local model's file, and of an adapter's base, and the encoder that chooses and how. Of an
     endpoint its name and address: what stands behind it cannot be seen.
     """
-    from toolscout.index.asset import DEFAULT_ENCODER
     from toolscout.index.encoder import make_encoder
     from toolscout.index.fusion import params_for
     from toolscout.server.backends import tuning
@@ -22,8 +22,8 @@ def identity(settings: Settings) -> JsonObject:
 
     said: JsonObject = {
         "model": settings.model,
-        "model_url": settings.model_url,
-        "encoder": DEFAULT_ENCODER if settings.encoder == "default" else settings.encoder,
+        "model_url": plain(settings.model_url),
+        "encoder": _named(settings),
         "choice": params_for(make_encoder(settings)).choice,
         "chooses": settings.model_chooses,
     }
@@ -39,6 +39,17 @@ def identity(settings: Settings) -> JsonObject:
     if base := tuning(model.path).get("base"):
         files.append(store.get(str(base)).path)
     return {**said, "weights": [_hash(path) for path in files]}
+
+
+def _named(settings: Settings) -> str:
+    """The encoder, by its content where the name is a folder's: that is not told, and may be trained anew."""
+    from toolscout.index.asset import DEFAULT_ENCODER
+    from toolscout.index.encoder import make_encoder
+
+    if settings.encoder == "default":
+        return DEFAULT_ENCODER
+    name = plain(settings.encoder)
+    return name if name == settings.encoder else f"{name} {make_encoder(settings).fingerprint[:16]}"
 
 
 def _hash(path: Path) -> str:

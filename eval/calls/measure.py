@@ -19,6 +19,7 @@ from toolscout.errors import BadInput, ModelError
 from toolscout.eval.calls.identity import identity
 from toolscout.eval.calls.rates import grouped_rates, rates
 from toolscout.eval.metrics import mean, share, spread
+from toolscout.eval.provenance import of_experiment, plain
 from toolscout.eval.rows import (
     Say,
     definition,
@@ -190,7 +191,7 @@ def measure_calls(
         rows = [pool.without_gold(row, candidates, seed, siblings=hard) for row in rows if row.gold]
     ours = caller is None or isinstance(caller, Caller)
     header = {
-        **(identity(settings) if ours else {"model": settings.model, "model_url": settings.model_url}),
+        **(identity(settings) if ours else {"model": settings.model, "model_url": plain(settings.model_url)}),
         "candidates": candidates, "seed": seed, "tools": sha256_hex("\n".join(sorted(pool.tools))),
     }  # fmt: skip
     header |= {"without_gold": without_gold} if without_gold else {}
@@ -206,7 +207,8 @@ def measure_calls(
     markets = {row.id: marketplace_of(row, server_of) for row in rows}
     result = score(outcomes, model, candidates, markets, {row.id: lang_of(row) for row in rows})
     # Another set of rows may be as many: what was measured is told by the rows' ids, after those left out.
-    result["of"] = {**header, "decoding": decoding, "rows": sha256_hex("\n".join(sorted(r.id for r in rows)))}
+    asked = sha256_hex("\n".join(sorted(row.id for row in rows)))
+    result["of"] = of_experiment(header, decoding=decoding, rows=asked)
     return CallsRun(result, outcomes, {r.id: r for r in rows}, warnings)
 
 

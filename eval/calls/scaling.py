@@ -13,7 +13,8 @@ from toolscout.records import JsonObject
 
 SAME = {
     "rows": "rows", "tools": "tools", "seed": "seeds", "decoding": "ways of decoding", "exemplars": "exemplars",
-    "without_gold": "candidates", "choice": "ways to choose", "chooses": "ways to choose",
+    "without_gold": "candidates", "choice": "ways to choose", "chooses": "ways to choose", "encoder": "encoders",
+    "temperature": "temperatures", "sized": "candidates",
 }  # fmt: skip
 """What a result of `eval calls` says of itself that has to be the same in all; older results say nothing."""
 
@@ -79,7 +80,9 @@ def _result(path: Path) -> JsonObject:
     try:
         found = json.loads(path.read_text("utf-8"))
         kept = {key: found[key] for key in ("n", "model", "candidates", "overall", "by_split")}
-        kept["of"] = found.get("of") or {}
+        kept["of"] = (found.get("of") or {}).get("run") or {}
+        if not isinstance(kept["of"], dict):
+            raise TypeError("of")
         parts = [kept["overall"], *kept["by_split"].values()]
         if any(key not in part for part in parts for key in KEYS):
             raise KeyError("rates")

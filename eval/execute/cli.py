@@ -103,7 +103,7 @@ def execute(
     from toolscout.eval.execute.judge import open_judge
     from toolscout.eval.execute.measure import Executing, measurable, measure_execution, read_rows
     from toolscout.eval.execute.report import execute_report, execute_tables
-    from toolscout.eval.provenance import write_result
+    from toolscout.eval.provenance import plain, write_result
     from toolscout.eval.served import who_serves
     from toolscout.eval.work_file import work_place
     from toolscout.records import JsonObject
@@ -148,7 +148,7 @@ def execute(
                 source = FromAnswers.read(answers, rows, trials)
             else:
                 # Over a URL nobody knows which model it has, or where that runs.
-                about: JsonObject = {"at": url}
+                about: JsonObject = {"at": plain(url)}
                 if home is not None:
                     about |= who_serves(chosen.model_copy(update={"home": home.resolve()}))
                 # An endpoint's answers may differ from time to time.

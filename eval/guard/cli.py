@@ -46,6 +46,10 @@ def guard(
         raise BadInput(f"{attacks} holds no poisoned tools.", "See eval/data/README.md.")
     if calls and not tools:
         raise BadInput("Without --tools there is no ranking to attack.", "Give the requests' tools with --tools.")
+    if cache is not None and not calls:
+        raise BadInput("--cache keeps embeddings, and only --calls needs any.", "Leave it out, or give --calls.")
+    if servers and not tools:
+        raise BadInput("--servers needs --tools.", "Name the files of the servers' tools as well.")
     tricky = {name: read_attacks(path) for name, path in told_apart(honest or []).items()}
     ranking = _ranking(poisoned, tools or [], servers or [], calls, cache, _settings(None), say) if calls else None
     result = measure_guard(poisoned, tools or [], servers or [], honest=tricky, say=say)

@@ -166,12 +166,13 @@ def _records(path: Path, kind: type[Any]) -> Iterator[Any]:
 
 
 def told_apart(paths: Iterable[Path], parts: int = 1) -> dict[str, Path]:
-    """Files by the last ``parts`` parts of their paths, or by as many more as no two of them share."""
-    files = list({path.resolve(): path for path in paths}.values())
-    most = max((len(path.parts) for path in files), default=0)
-    while len({path.parts[-parts:] for path in files}) < len(files) and parts < most:
-        parts += 1
-    return {"/".join(path.parts[-parts:]): path for path in files}
+    """Files by the last ``parts`` parts of their paths; further ones of that name are numbered."""
+    found: dict[str, Path] = {}
+    for path in {path.resolve(): path for path in paths}.values():
+        name = "/".join(path.parts[-parts:])
+        same = sum(known == name or known.startswith(f"{name} (") for known in found)
+        found[f"{name} ({same + 1})" if same else name] = path
+    return found
 
 
 def _ms(seconds: float) -> float:

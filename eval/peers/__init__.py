@@ -75,7 +75,7 @@ def measure_peers(
             raise BadInput(f"The peer {name} needs a package: {error}.", "Install toolscout[eval].") from None
         except PeerFailed as error:
             say(str(error))
-            results[name] = {"about": plan.commands[name], "failed": str(error)}
+            results[name] = {"about": "a program of its own", "failed": str(error)}
     return results
 
 

@@ -16,6 +16,7 @@ from toolscout.eval.plans.graph import Plan
 from toolscout.eval.plans.match import fitting
 from toolscout.eval.plans.run import Given, Planning, run_plans
 from toolscout.eval.plans.score import Verdict, judge, score
+from toolscout.eval.provenance import of_experiment
 from toolscout.eval.rows import Say, read_calls, read_tools, silent
 from toolscout.records import Call, JsonObject
 from toolscout.settings import Settings
@@ -56,7 +57,7 @@ def measure_plans(
     planning = Planning(pool, tools, settings, found, seed)
     given = asyncio.run(run_plans(rows, planning, work, caller, say))
     model = settings.model or next((g.model for g in given if g.model), "")
-    who = {"model": model, "answers": None, "of": planning.header(ours=caller is None)}
+    who = {"model": model, "answers": None, "of": of_experiment(planning.header(ours=caller is None))}
     return _scored(rows, given, pool, who, seed, warnings)
 
 

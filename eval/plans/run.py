@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from toolscout.errors import ModelError
 from toolscout.eval.calls.measure import PLAN_STEPS, Pool, Suggests
 from toolscout.eval.plans.answers import AnswerCall
+from toolscout.eval.provenance import plain
 from toolscout.eval.rows import Say
 from toolscout.eval.served import who_serves
 from toolscout.eval.work_file import alone, earlier, open_work
@@ -64,7 +65,7 @@ class Planning:
 
         ``ours``: the product's own planner answers, not one that was given.
         """
-        who = {"model": self.settings.model, "model_url": self.settings.model_url}
+        who = {"model": self.settings.model, "model_url": plain(self.settings.model_url)}
         return {
             "plans": 1, **(who_serves(self.settings) if ours else who), "found": self.found,
             "seed": self.seed, "tools": sha256_hex("\n".join(sorted(self.pool.tools))),

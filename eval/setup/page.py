@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from toolscout.eval.provenance import write_result
+from toolscout.eval.provenance import origin_lines, with_origin, write_result
 from toolscout.eval.setup.text import clean, headline, names_of, never_says, pair_says, percent, short_id
 from toolscout.eval.setup.verdict import CHANGES, LETTERS, WEIGHTS
 from toolscout.files import replace_file
@@ -251,8 +251,10 @@ def _how(result: JsonObject) -> Iterable[str]:
         "first five (0.5). distinct: how well the tool and the one most like it are told apart, 0 for a copy. "
         "described: what the rules leave. The marks judge how tools are described, not how well they work, and a "
         "tool's own words are kinder than people are. Your logged requests count, but are not on this page.</p>"
-        "<p>Made by <code>toolscout eval setup</code>; result.json beside this page has every row.</p></footer>"
+        "<p>Made by <code>toolscout eval setup</code>; result.json beside this page has every row.</p>"
     )
+    of = with_origin(result).get("of", {})
+    yield "".join(f"<p>{_text(line)}</p>" for line in origin_lines(of)) + "</footer>"
 
 
 def _table(

@@ -20,6 +20,7 @@ from toolscout.eval.calls.identity import identity
 from toolscout.eval.metrics import mean, share, wilson
 from toolscout.eval.needle.draw import Draws, limited, needle_rows, parse_sizes
 from toolscout.eval.needle.pool import Haystack, open_haystack
+from toolscout.eval.provenance import of_experiment, plain
 from toolscout.eval.retrieval.measure import RetrievalFiles
 from toolscout.eval.rows import Say, draw, read_calls, read_tools, silent
 from toolscout.eval.tokens import TokenCounter, make_counter
@@ -95,8 +96,8 @@ def measure_strategies(
     header: JsonObject = {
         "strategies": 1, "seed": options.seed, "sizes": sizes, "found": options.found, "context": context,
         "tokens_only": options.tokens_only, "model": "" if backend is None else settings.model,
-        "model_url": "" if backend is None else settings.model_url, "encoder": make_encoder(settings).fingerprint,
-        "tokenizer": counter.name, "tools": draws.fingerprint,
+        "model_url": "" if backend is None else plain(settings.model_url), "tokenizer": counter.name,
+        "encoder": make_encoder(settings).fingerprint, "tools": draws.fingerprint,
     }  # fmt: skip
     if backend is not None:  # the model answers freely, so that nothing else of its identity says anything here
         header |= {k: v for k, v in identity(settings).items() if k in ("weights", "temperature")}
@@ -125,7 +126,7 @@ def measure_strategies(
             for size in sizes
         ],
         "seconds": round(time.monotonic() - started, 1), "warnings": warnings,
-        "of": {key: header[key] for key in ("weights", "temperature") if key in header},
+        "of": of_experiment({key: header[key] for key in ("weights", "temperature") if key in header}),
     }  # fmt: skip
     return StrategiesRun(result, pieces, warnings)
 

@@ -66,10 +66,10 @@ def strategy_plot(result: JsonObject, path: Path) -> str | None:
     log = len(sizes) > 1
     for name in (name for name in _LINES if name in result["pools"][0]["strategies"]):
         parts = [pool["strategies"][name] for pool in result["pools"]]
-        shares = [100 * (part[key] or 0.0) for part in parts]
-        around = [wilson(round((part[key] or 0.0) * result["n"]), result["n"]) for part in parts]
         at_x = beside(sizes, list(_LINES).index(name), len(_LINES), log=log)
-        places = list(at_x.values())
+        known = [(at_x[size], part[key]) for size, part in zip(sizes, parts, strict=True) if part[key] is not None]
+        places, shares = [x for x, _ in known], [100 * share for _, share in known]
+        around = [wilson(round(share * result["n"]), result["n"]) for _, share in known]
         left.plot(places, shares, label=name, **_LINES[name])
         colour = _LINES[name]["color"]
         left.errorbar(places, shares, yerr=spans(shares, around), fmt="none", capsize=2, elinewidth=1, ecolor=colour)
