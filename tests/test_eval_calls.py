@@ -86,7 +86,7 @@ def test_right_answers_score_one_everywhere() -> None:
     assert {name: part["n"] for name, part in result["by_split"].items()} == {
         "own": 1, "seen": 3, "several": 1, "unseen_tool": 2,
     }  # fmt: skip
-    assert result["abstention"] == {"unanswerable": 1, "right_refusal_rate": 1.0, "false_refusal_rate": 0.0}
+    assert result["abstention"] == {"unanswerable": 2, "right_refusal_rate": 1.0, "false_refusal_rate": 0.0}
     assert result["tokens"] == {"prompt": 100.0, "cached": 0.0, "completion": round(7 * 20 / 9, 1)}
     assert set(result["seconds"]) == {"p50", "p95"}
     steps = {task: n for task, _, n in caller.asked}
