@@ -8,12 +8,13 @@
 # is there is not made again; stopped, the same command goes on.
 #
 # Environment: PYTHON; K, the trials of each request (1); MODELS (names of `toolscout model list`, blanks between; without any
-# the gold calls alone are made) and MODELS_HOME, the home folder that has pulled them; JUDGE_URL: an endpoint that judges beside the checks.
+# the gold calls alone are made) and MODELS_HOME, the home folder that has pulled them; TEMPERATURE (0.7, say): each model once
+# more with trials that differ; JUDGE_URL: an endpoint that judges beside the checks.
 # It needs Linux with bubblewrap, Node.js with npm, and a network to install from; started, the servers have none.
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
-  sed -n '2,12s/^# \{0,1\}//p' "$0"
+  sed -n '2,13s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -51,4 +52,7 @@ execute() { # NAME OPTIONS...
 }
 
 execute gold --gold
-for model in ${MODELS:-}; do execute "$model" --model "$model"; done
+for model in ${MODELS:-}; do
+  execute "$model" --model "$model"
+  [ -z "${TEMPERATURE:-}" ] || execute "$model-warm" --model "$model" --set "model_temperature=$TEMPERATURE"
+done
