@@ -54,5 +54,5 @@ execute() { # NAME OPTIONS...
 execute gold --gold
 for model in ${MODELS:-}; do
   execute "$model" --model "$model"
-  [ -z "${TEMPERATURE:-}" ] || execute "$model-warm" --model "$model" --set "model_temperature=$TEMPERATURE"
+  [ -z "${TEMPERATURE:-}" ] || execute "$model-at-$TEMPERATURE" --model "$model" --set "model_temperature=$TEMPERATURE"
 done
