@@ -182,7 +182,7 @@ if wanted eval; then
     run eval calls --tools "$tools" --calls "$test" --model "$(named "$name")" --model-url "$address" "${written[@]}"
   done
   run eval scaling --runs "0=$results/calls-base-10.json" "0.1=$results/calls-part10.json" "0.3=$results/calls-part30.json" \
-    "1=$results/calls-whole.json" --json "$results/scaling.json" --plot "$results/scaling.png"
+    "1=$results/calls-whole.json" --json "$results/scaling.json" --report "$results/scaling"
   kill "$server"
   wait "$server" || true
 fi
