@@ -26,7 +26,7 @@ def refusal_plot(report: JsonObject, path: Path) -> str | None:
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    figure = Figure(figsize=(11, 5.2), layout="constrained")
     curve, reliability = figure.subplots(1, 2)
     _curve(curve, report)
     _reliability(reliability, report["calibration"])
@@ -60,7 +60,7 @@ def _curve(axes: Any, report: JsonObject) -> None:
     axes.set_xticks(ticks, [str(t) for t in ticks])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper right", fontsize=8)
+    _legend_below(axes)
 
 
 def _reliability(axes: Any, calibration: JsonObject) -> None:
@@ -82,7 +82,12 @@ def _reliability(axes: Any, calibration: JsonObject) -> None:
         title="Reliability of probability", xlim=(0, 1), ylim=(-0.1, 1.02),
     )  # fmt: skip
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", fontsize=8)
+    _legend_below(axes)
+
+
+def _legend_below(axes: Any) -> None:
+    """Where no point can be."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False, fontsize=8)
 
 
 def ablation_plot(ablation: JsonObject, path: Path) -> str | None:
