@@ -497,16 +497,21 @@ class SearchIndex:
         most = max(float(words.max(initial=0.0)), 1e-6)
         signals = {"tool": tool, "server": server, "words": words / np.float32(most)}
         if len(self._exemplars):
-            best = np.full(len(self), -1.0, dtype=np.float32)
-            shown = self._arrays["exemplar.rows"]
-            linked = self._exemplars.scores(ask.tool_vector)[self._arrays["exemplar.links"]]
-            np.maximum.at(best, shown[shown >= 0], linked[shown >= 0])
+            best = self.exemplar_cosines(ask)
             signals["exemplar"] = np.maximum((best if rows is None else best[rows]) - fusion.REQUESTS_ALIKE - tool, 0)
         mentioned = self._mentioned(ask.text)
         if len(mentioned):
             everything = np.arange(len(self)) if rows is None else rows
             signals["name"] = np.isin(everything, mentioned).astype(np.float32)
         return signals
+
+    def exemplar_cosines(self, ask: Ask) -> Floats:
+        """Of each row the cosine of its nearest exemplar; -1 where it has none."""
+        best = np.full(len(self), -1.0, dtype=np.float32)
+        shown = self._arrays["exemplar.rows"]
+        linked = self._exemplars.scores(ask.tool_vector)[self._arrays["exemplar.links"]]
+        np.maximum.at(best, shown[shown >= 0], linked[shown >= 0])
+        return best
 
     def _mentioned(self, text: str) -> Rows:
         """Rows whose name or id the text spells."""

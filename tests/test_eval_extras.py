@@ -241,7 +241,7 @@ def test_every_signal_is_left_out_and_tried_alone(index: SearchIndex, calls: lis
     names = {group: [v["name"] for v in result["variants"] if v["group"] == group] for group in ("without", "alone")}
     present = [name for name in before.signals if name not in result["absent"]]
     assert "tool" in present and "exemplar" in present
-    assert names["alone"] == present
+    assert names["alone"] == [name for name in present if name != "exemplar"], "what is added to a text ranks nothing"
     assert names["without"] == [name for name in present if before.signals[name]]
     whole = result["variants"][0]
     assert (whole["won"], whole["lost"]) == (0, 0)
@@ -272,6 +272,14 @@ def test_exemplars_are_measured_against_the_same_index_without(index: SearchInde
     assert {line["group"] for line in lines} == {"exemplars"}
     # the exemplar is of one tool: alone it leaves all others tied
     assert lines[0]["equivalent"]["recall@5"] > lines[1]["equivalent"]["recall@5"]
+
+
+def test_alone_exemplars_rank_by_their_likeness_to_the_request(index: SearchIndex) -> None:
+    asked = [
+        Call(id="near", query="Heat the kettle water to 85 degrees", gold=[GoldCall(tool_id="kettle/boil_water")]),
+        Call(id="own words", query="boil water", gold=[GoldCall(tool_id="kettle/boil_water")]),  # the text is nearer
+    ]
+    assert measure_exemplars(index, asked)[1]["equivalent"]["recall@1"] == 1.0
 
 
 def test_measured_rows_are_refused_as_exemplars() -> None:

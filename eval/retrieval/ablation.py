@@ -109,13 +109,25 @@ def measure_exemplars(index: SearchIndex, calls: Sequence[Call], say: Say = sile
     try:
         weights = dict(params.signals)
         whole = rank_all(index, rows, params, Variant("", "", {**weights, EXEMPLAR: 0.0}))
-        for name, changed in (("added", weights), ("alone", alone(params, EXEMPLAR))):
-            say(f"ablation: exemplars {name}")
-            judged = rank_all(index, rows, params, Variant("exemplars", name, changed))
-            lines.append(variant_result("exemplars", name, rows, judged, whole))
+        say("ablation: exemplars added")
+        added = rank_all(index, rows, params, Variant("exemplars", "added", weights))
+        lines.append(variant_result("exemplars", "added", rows, added, whole))
+        say("ablation: exemplars alone")
+        lines.append(variant_result("exemplars", "alone", rows, by_exemplars(index, rows), whole))
     finally:
         index.params = params
     return lines
+
+
+def by_exemplars(index: SearchIndex, rows: Sequence[Row]) -> list[Judged]:
+    """Each row's tools by their nearest exemplar. The search's own signal is no ranking: it is what an exemplar adds to
+    its tool's text, and most where that text is least like the request."""
+    found = []
+    for row in rows:
+        best = index.exemplar_cosines(row.ask) if row.ask is not None else np.empty(0, dtype=np.float32)
+        order = [at for at in np.argsort(-best, kind="stable")[: DEPTH // 2].tolist() if best[at] > -1]
+        found.append(Judged([str(at) for at in order], row.gold, row.relevant))
+    return found
 
 
 def read_rows(index: SearchIndex, calls: Sequence[Call]) -> list[Row]:
@@ -166,7 +178,7 @@ def weight_variants(params: SearchParams, present: set[str]) -> Iterator[Variant
         if name in present and weight:
             yield Variant("without", name, {**kept, name: 0.0})
     for name in kept:
-        if name in present:
+        if name in present and name != EXEMPLAR:
             yield Variant("alone", name, alone(params, name))
 
 
