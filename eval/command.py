@@ -11,13 +11,13 @@ from typing import Any
 from typer.core import TyperCommand
 
 from toolscout.errors import BadInput, Interrupted
-from toolscout.eval.provenance import OUTPUTS, telling
+from toolscout.eval.provenance import OUTPUTS, files_of, telling
 from toolscout.eval.work_file import KEPT, work_place
 from toolscout.files import check_writable
 
 _FOLDERS = ("report", "out")
-_WRITTEN = ("report.html", "result.json", "rows.jsonl", "misses.md")
-"""What a report's folder gets: no place for something else."""
+_WRITTEN = ("report.html", "result.json", "rows.jsonl", "misses.md", "tools.jsonl", "calls.jsonl")
+"""What the folders of ``--report`` and ``--out`` get: no place for something else."""
 
 
 class ManyFiles(TyperCommand):
@@ -64,6 +64,12 @@ class Measuring(ManyFiles):
     def _check(self, params: dict[str, Any], names: dict[str, str]) -> None:
         taken: dict[Path, str] = {}
         report = params.get("report")
+        read = {
+            path.resolve(): f"--{names[name]}"
+            for name, value in params.items()
+            if name not in OUTPUTS
+            for path in files_of(value)
+        }
         for name in OUTPUTS:
             if params.get(name) is None:
                 continue
@@ -75,6 +81,13 @@ class Measuring(ManyFiles):
                 raise BadInput(f"{place} is a folder.", f"Give {option} a file.")
             check_writable(place / "report.html" if folder else place, option, append=name == "work")
             whole = place.resolve()
+            # A work file of the same run is read and written: what it is not, is refused there and left as it is.
+            over = [whole] if name != "work" and not folder else []
+            over += [whole / written for written in _WRITTEN] if name in _FOLDERS else []
+            if clash := next((path for path in over if path in read), None):
+                raise BadInput(
+                    f"{option} would write over {clash.name}, which {read[clash]} reads.", "Give it another place."
+                )
             if whole in taken:
                 raise BadInput(f"{taken[whole]} and {option} are the same place.", "Give each its own.")
             if report is not None and whole.parent == Path(report).resolve() and whole.name in _WRITTEN:

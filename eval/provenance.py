@@ -99,7 +99,7 @@ def origin_lines(of: Mapping[str, Any]) -> list[str]:
     options = [_worded(name, value) for name, value in of["options"].items()]
     lines = [" ".join([f"toolscout eval {of['command']}", *options]) + f" (version {of['version']})"]
     files = [
-        f"--{option} {part['file']} ({(part['sha256'] or 'unread')[:12]})"
+        f"--{option} {part['name'] + '=' if 'name' in part else ''}{part['file']} ({(part['sha256'] or 'unread')[:12]})"
         for option, parts in of["files"].items()
         for part in parts
     ]
@@ -110,6 +110,16 @@ def origin_lines(of: Mapping[str, Any]) -> list[str]:
     if weights := of.get("run", {}).get("weights"):
         lines.append("weights, the same way: " + ", ".join(str(one)[:12] for one in weights))
     return lines
+
+
+def files_of(value: Any) -> list[Path]:
+    """The files that a parameter names, as paths or as NAME=PATH."""
+    found = []
+    for part in value if isinstance(value, list | tuple) else [value]:
+        _, equals, path = part.partition("=") if isinstance(part, str) else ("", "", part)
+        if (equals or isinstance(path, Path)) and Path(path).is_file():
+            found.append(Path(path))
+    return found
 
 
 def plain(text: str) -> str:

@@ -17,6 +17,10 @@ KEPT = "kept"
 """What names begin with in a report's folder, as long as the run is not finished."""
 
 
+PREPARED = ("index",)
+"""Pieces that say how a run was prepared: with these alone nothing was measured."""
+
+
 def work_place(
     work: Path | None, json_out: Path | None, report: Path | None, ending: str = "rows.jsonl"
 ) -> Path | None:
@@ -107,6 +111,9 @@ def earlier(work: Path, header: JsonObject, other: str) -> list[JsonObject]:
             f"{work} is no work file of an earlier run; it is left as it is.", "Give another file with --work."
         )
     if lines[0]["run"] != header:
+        if all(line.get("key") in PREPARED for line in lines[1:]):  # a run that failed at once stands in nobody's way
+            work.write_text("", "utf-8")
+            return []
         raise BadInput(f"{work} holds {other}.", "Give another file with --work, or delete this one.")
     return lines[1:]
 

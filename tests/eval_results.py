@@ -80,6 +80,7 @@ def servers(called: bool = True) -> dict[str, Any]:
         rows = [
             {
                 "server_id": FOREIGN if n == 1 else f"market/weather-{n}", "calls": 12 * n * called,
+                "outcomes": 6 * n * called, "right": 0.5 if n and called else None,
                 "success_rate": round(1 - 0.08 * n, 3) if n and called else None,
                 "quality": {"score": 0.9 - 0.06 * n if n != 2 else None}, "tokens": 400 * (n + 1),
             }

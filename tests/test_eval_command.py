@@ -92,6 +92,42 @@ def test_somebody_elses_file_is_no_work_file(held: str, tmp_path: Path) -> None:
     assert "elete" not in refused.value.hint and (tmp_path / "mine.jsonl").read_text("utf-8") == held
 
 
+def test_a_run_that_finished_nothing_stands_in_nobodys_way(tmp_path: Path) -> None:
+    work = tmp_path / "w.jsonl"
+    with work_file(work, {"of": 1}):
+        pass
+    with work_file(work, {"of": 2}) as done:
+        done.add("a", {"n": 1})
+    with pytest.raises(BadInput, match="another run"), work_file(work, {"of": 1}):
+        pass
+    with work_file(work, {"of": 2}) as done:
+        assert "a" in done
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["retrieval", "--tools", "tools.jsonl", "--calls", "calls.jsonl", "--json", "./calls.jsonl"],
+        ["retrieval", "--tools", "tools.jsonl", "--calls", "calls.jsonl", "--misses", "tools.jsonl"],
+        ["diversity", "--calls", "a=calls.jsonl", "--json", "calls.jsonl"],
+        ["setup", "--tools", "tools.jsonl", "--json", "tools.jsonl"],
+        ["plan", "--tools", "tools.jsonl", "--calls", "calls.jsonl", "--answers", "r/rows.jsonl", "--report", "r"],
+        ["scaling", "--runs", "1=r/result.json", "--report", "r"],
+    ],
+)
+def test_what_is_read_is_not_written_over(
+    command: list[str], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r").mkdir()
+    for name in ("tools.jsonl", "calls.jsonl", "r/rows.jsonl", "r/result.json"):
+        (tmp_path / name).write_text("mine\n", "utf-8")
+    assert execute(["eval", *command]) == 2
+    assert "would write over" in capsys.readouterr().err
+    for name in ("tools.jsonl", "calls.jsonl", "r/rows.jsonl", "r/result.json"):
+        assert (tmp_path / name).read_text("utf-8") == "mine\n"
+
+
 # --- what a result is of ---------------------------------------------------------------------------------------------
 
 

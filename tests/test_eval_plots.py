@@ -98,7 +98,7 @@ def test_the_needles_heat_map_says_what_has_to_fit(tmp_path: Path) -> None:
 def test_servers_that_were_not_called_get_no_empty_column(tmp_path: Path) -> None:
     for called in (True, False):
         svg = servers_plot(eval_results.servers(called=called), tmp_path / "plot.png")
-        assert svg is not None and ("that went well" in svg) is called
+        assert svg is not None and ("right outcomes" in svg) is called
 
 
 def test_servers_without_groups_need_no_plot(tmp_path: Path) -> None:

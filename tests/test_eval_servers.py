@@ -170,12 +170,21 @@ def test_quality_of_texts() -> None:
 
 def test_best_needs_a_difference() -> None:
     def row(name: str, **more: Any) -> JsonObject:
-        return {"server_id": name, "success_rate": None, "health": None, "quality": {"score": 0.5}, "tools": 1,
-                "parameters": 1, "popularity": None, "seconds": None, "tokens": 5, **more}  # fmt: skip
+        return {"server_id": name, "right": None, "success_rate": None, "health": None, "quality": {"score": 0.5},
+                "tools": 1, "parameters": 1, "popularity": None, "seconds": None, "tokens": 5, **more}  # fmt: skip
 
     found = best([row("a", seconds=2.0, tools=3), row("b", seconds=1.0, tokens=7), row("c", success_rate=0.4)])
     assert found["seconds"] == ["b"] and found["tokens"] == ["a", "c"] and found["tools"] == ["a"]
     assert found["success_rate"] == [] and found["quality"] == []
+
+
+def test_what_came_out_right_is_a_thing_apart_from_what_went_well(tmp_path: Path) -> None:
+    """Every call of a goes well and one in four is right; results of an older version do not say."""
+    part = {"made": 4, "went_well": 4, "by_cause": {}, "seconds": {"p50": 0.1}}
+    for name, more in (("new", {"outcomes": {"a": {"n": 4, "right": 0.25, "interval": [0, 1]}}}), ("old", {})):
+        (tmp_path / name).write_text(json.dumps({"by_server": {"a": part}, **more}), "utf-8")
+    found = from_executed([tmp_path / "new", tmp_path / "old"])["a"]
+    assert (found.made, found.success_rate, found.outcomes, found.right) == (8, 1.0, 4, 1.0)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def score(trials: Sequence[Trial], count: int, server_of: Callable[[str], str]) 
         "agreement": agreement(trials),
         "calls": calls(steps),
         "by_server": {name: calls(part) for name, part in _touched(steps, server_of).items()},
+        "outcomes": _outcomes(rows, server_of),
         "by_tool": {name: calls(part) for name, part in _touched(steps, lambda tool_id: tool_id).items()},
         "by_rule": dict(Counter(f"{s.cause}/{s.rule}" for s in steps if s.cause).most_common()),
     }
@@ -71,6 +72,20 @@ def calls(steps: Sequence[StepRun]) -> JsonObject:
         "skipped": sum(step.skipped for step in steps),
         "by_cause": {c.value: n for c in Cause if (n := sum(s.cause == c for s in steps))},
         "seconds": spread([step.seconds for step in made]),
+    }
+
+
+def _outcomes(rows: Mapping[str, Sequence[Trial]], server_of: Callable[[str], str]) -> JsonObject:
+    """Of each server the judged rows whose calls were all its own, the share that came out right (Pass@1) and its 95 %
+    interval (Wilson, over rows: trials of one row are no rows more)."""
+    shares: dict[str, list[float]] = {}
+    for part in rows.values():
+        asked = {server_of(step.tool_id) for trial in part for step in trial.steps}
+        if len(asked) == 1 and _judged(part):
+            shares.setdefault(asked.pop(), []).append(sum(bool(t.passed) for t in part) / len(part))
+    return {
+        name: {"n": len(known), "right": _round(mean(known)), "interval": wilson(sum(known), len(known))}
+        for name, known in sorted(shares.items())
     }
 
 

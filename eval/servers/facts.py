@@ -27,12 +27,15 @@ _WEIGHT = 5.0
 
 @dataclass
 class Evidence:
-    """How a server's calls went. ``seconds`` are medians with the number of calls that each is of."""
+    """How a server's calls went, and what came of them. ``seconds`` are medians with the number of calls of each."""
 
     made: int = 0
     went_well: int = 0
     causes: Counter[str] = field(default_factory=Counter)
     seconds: list[tuple[float, int]] = field(default_factory=list)
+    outcomes: int = 0
+    right: float = 0.0
+    """Requests whose outcome was judged, and those that came out right; a part for each trial."""
 
     @property
     def answered(self) -> int:
@@ -64,8 +67,12 @@ def from_executed(paths: Iterable[Path]) -> dict[str, Evidence]:
     found: dict[str, Evidence] = {}
     for path in paths:
         try:
-            parts = json.loads(path.read_text("utf-8"))["by_server"]
-            for server_id, part in parts.items():
+            result = json.loads(path.read_text("utf-8"))
+            for server_id, part in (result.get("outcomes") or {}).items():  # results of older versions have none
+                evidence = found.setdefault(server_id, Evidence())
+                evidence.outcomes += int(part["n"])
+                evidence.right += int(part["n"]) * float(part["right"])
+            for server_id, part in result["by_server"].items():
                 evidence = found.setdefault(server_id, Evidence())
                 evidence.made += int(part["made"])
                 evidence.went_well += int(part["went_well"])
@@ -127,6 +134,8 @@ def facts(
     found = evidence or Evidence()
     return {
         "calls": found.made,
+        "outcomes": found.outcomes,
+        "right": _round(found.right / found.outcomes) if found.outcomes else None,
         "success_rate": _round(found.success_rate),
         "health": health.health if health is not None else None,
         "by_cause": dict(sorted((str(c), n) for c, n in found.causes.items() if n)),

@@ -16,7 +16,7 @@ from toolscout.index.health import Health
 from toolscout.records import JsonObject, Tool
 from toolscout.settings import Settings
 
-HIGHER = ("success_rate", "health", "quality", "tools", "parameters", "popularity")
+HIGHER = ("right", "success_rate", "health", "quality", "tools", "parameters", "popularity")
 LOWER = ("seconds", "tokens")
 """What servers of a group are compared by: the higher the better, the lower the better."""
 

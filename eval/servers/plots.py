@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolscout.eval.charts import Series, bars, figure, named, ranges, short
+from toolscout.eval.charts import Series, bars, figure, legend, named, ranges, short
 from toolscout.eval.metrics import wilson
 from toolscout.eval.plots import save_figure
 from toolscout.records import JsonObject
@@ -26,6 +26,7 @@ def servers_plot(result: JsonObject, path: Path) -> str | None:
     if drawn is None:
         return None
     parts = drawn.subfigures(len(groups), 1, height_ratios=heights, squeeze=False)[:, 0]
+    legend_of = None
     for part, group in zip(parts, groups, strict=True):
         rows = group["servers"][:SERVERS]
         left_out = len(group["servers"]) - len(rows)
@@ -38,8 +39,14 @@ def servers_plot(result: JsonObject, path: Path) -> str | None:
             for row in rows
         ]
         if called:
-            shares = [Series("success", [row["success_rate"] for row in rows], around)]
-            ranges(first[0], names, shares, xlabel="% of calls that went well, 95 % intervals")
+            shares = [Series("calls that went well", [row["success_rate"] for row in rows], around)]
+            if any(row["outcomes"] for row in rows):
+                known = [
+                    wilson(row["right"] * row["outcomes"], row["outcomes"]) if row["outcomes"] else None for row in rows
+                ]
+                shares.append(Series("right outcomes", [row["right"] for row in rows], known))
+            ranges(first[0], names, shares, xlabel="%, with 95 % intervals")
+            legend_of = legend_of or first[0] if len(shares) > 1 else legend_of
             if not any(row["calls"] for row in rows):
                 first[0].text(
                     0.5, 0.5, "not called", transform=first[0].transAxes, ha="center", va="center", fontsize=9
@@ -50,4 +57,6 @@ def servers_plot(result: JsonObject, path: Path) -> str | None:
         bars(tokens, {str(at): row["tokens"] for at, row in enumerate(rows)}, xlabel="tokens of all definitions")
         for axes in (quality, tokens) if called else (tokens,):
             named(axes, [""] * len(rows))
+    if legend_of is not None:
+        legend(drawn, legend_of)
     return save_figure(drawn, path)

@@ -12,10 +12,10 @@ from toolscout.eval.servers.plots import servers_plot
 from toolscout.records import JsonObject
 
 _HEADS = {
-    "success_rate": "success", "health": "health", "quality": "texts", "tools": "tools", "parameters": "parameters",
-    "popularity": "popularity", "seconds": "seconds", "tokens": "tokens",
+    "right": "right", "success_rate": "success", "health": "health", "quality": "texts", "tools": "tools",
+    "parameters": "parameters", "popularity": "popularity", "seconds": "seconds", "tokens": "tokens",
 }  # fmt: skip
-_SHARES = frozenset({"success_rate", "health", "quality"})
+_SHARES = frozenset({"right", "success_rate", "health", "quality"})
 SHOWN = 30
 
 
@@ -42,8 +42,11 @@ def servers_report(result: JsonObject, folder: Path) -> Path:
         if group is not None and group["pairs"]:
             parts.append(_pairs(group["pairs"]).html().replace("h2>", "h3>"))
     rows = [{"group": group["name"], **row} for group in result["groups"] for row in group["servers"]]
-    said = "A star marks the best of a column. Texts: how well tools and parameters are described."
-    notes = [*made_with(result), *result["notes"], said]
+    said = (
+        "A star marks the best of a column. Right: judged requests that came out right. Success: calls that went well. "
+        "Texts: how well tools and parameters are described."
+    )
+    notes = [*made_with(result), *result["notes"], *([said] if result["groups"] else [])]
     return _write_folder(folder, "Servers", notes, parts, result, rows)
 
 
