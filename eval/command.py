@@ -96,7 +96,8 @@ class Measuring(ManyFiles):
 
     def _interrupted(self, params: dict[str, Any]) -> Interrupted:
         if "work" not in params:
-            return Interrupted("Interrupted. This command keeps nothing of a run that does not end.")
+            said = " beside the embeddings in --cache" if params.get("cache") is not None else ""
+            return Interrupted(f"Interrupted. This command keeps nothing of a run that does not end{said}.")
         ending = "work" if self.name == "execute" else "rows.jsonl"
         place = work_place(params["work"], params.get("json_out"), params.get("report"), ending)
         if place is None:

@@ -50,7 +50,7 @@ def _curve(axes: Any, report: JsonObject) -> None:
             label=f"default threshold {default['threshold']:.3f}: {x:.1f} % / {y:.1f} %, 95 % intervals",
         )  # fmt: skip
     axes.set(
-        xlabel=f"wrong refusals, % of {report['answerable']} answerable requests",
+        xlabel=f"wrong refusals, % of {report['answerable']} answerable requests (logarithmic above 10)",
         ylabel=f"false offers, % of {report['unanswerable']} unanswerable ones",
         title="Refusal curve", ylim=(-2, 102),
     )  # fmt: skip

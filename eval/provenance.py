@@ -107,6 +107,9 @@ def origin_lines(of: Mapping[str, Any]) -> list[str]:
         lines.append("files, with the beginning of their SHA-256: " + ", ".join(files))
     if of["settings"]:
         lines.append("settings: " + ", ".join(f"{name} = {value}" for name, value in of["settings"].items()))
+    run = {name: value for name, value in of.get("run", {}).items() if isinstance(value, str | int | float | bool)}
+    if measured := [f"{name} {_short(value)}" for name, value in run.items() if value != ""]:
+        lines.append("measured: " + ", ".join(measured))
     if weights := of.get("run", {}).get("weights"):
         lines.append("weights, the same way: " + ", ".join(str(one)[:12] for one in weights))
     return lines
@@ -148,6 +151,11 @@ def _worded(name: str, value: Any) -> str:
     if value is True:
         return f"--{name}"
     return f"--{name} " + (" ".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
+def _short(value: Any) -> str:
+    """A hash as much as tells it from others."""
+    return value[:12] if isinstance(value, str) and re.fullmatch("[0-9a-f]{40,}", value) else str(value)
 
 
 def _file(value: Any) -> JsonObject | None:

@@ -63,6 +63,8 @@ def check_files(tools: Iterable[Path], servers: Iterable[Path] = ()) -> None:
         for path in paths:
             if not path.exists():
                 raise NotFound(f"There is no file {path}.", f"Check the paths of {option}.")
+            if path.is_dir():
+                raise BadInput(f"{path} is a folder.", f"Give {option} files.")
 
 
 def read_servers(paths: Sequence[Path]) -> dict[str, Server]:

@@ -15,7 +15,7 @@ import pytest
 
 from toolscout.eval.agent.plots import agent_plot
 from toolscout.eval.agent.report import _NAMES
-from toolscout.eval.calls.plots import calls_plot, compare_plot, scaling_plot
+from toolscout.eval.calls.plots import _SOME, calls_plot, compare_plot, scaling_plot
 from toolscout.eval.calls.scaling import curves
 from toolscout.eval.charts import beside, plot_part, short
 from toolscout.eval.execute.plots import execute_plot
@@ -45,7 +45,7 @@ modes = {"by": "decoding", "variants": {name: eval_results.calls() for name in (
     ("draw", "result", "said"),
     [
         (calls_plot, eval_results.calls(), ["all", "unseen_tool", "from smithery", "n=310", "Param", "47.0", "–"]),
-        (compare_plot, sizes, ["% of 310 requests, 95 % intervals", "100", "Tool"]),
+        (compare_plot, sizes, ["100", "Tool", f"% of 310 requests{_SOME}, 95 % intervals"]),
         (compare_plot, modes, ["repair", "92.0", "AST"]),
         (plan_plot, eval_results.plans(), ["last calls", "edge F1", "n=29", "other arguments", "nothing", "33"]),
         (execute_plot, eval_results.executed(), ["market/server-5 (n=50)", "wrong outcome"]),

@@ -23,6 +23,8 @@ from toolscout.records import JsonObject
 
 KEYS = {"tool": ("Tool", "#2563a8"), "param": ("Param", "#3c8a4e"), "ast": ("AST", "#c43c35")}
 
+_SOME = " (Param, AST: of those with arguments)"
+
 
 def compare_plot(comparison: JsonObject, path: Path) -> str | None:
     """Draw Tool, Param and AST of each variant into a PNG file: lines over numbers of candidates, else bars.
@@ -56,7 +58,7 @@ def compare_plot(comparison: JsonObject, path: Path) -> str | None:
             )  # fmt: skip
     n = next(iter(variants.values()))["n"]
     axes.set_xticks(range(len(variants)), list(variants))
-    axes.set(ylabel=f"% of {n} requests, 95 % intervals", ylim=(0, 105), title=f"Accuracy by {comparison['by']}")
+    axes.set(ylabel=f"% of {n} requests{_SOME}, 95 % intervals", ylim=(0, 105), title=f"Accuracy by {comparison['by']}")
     legend(drawn, axes)
     return save_figure(drawn, path)
 
@@ -77,7 +79,8 @@ def calls_plot(result: JsonObject, path: Path) -> str | None:
     ranges(axes, names, [
         Series(label, [part[key] for _, part, _ in groups], [around[key] for _, _, around in groups], colour)
         for key, (label, colour) in KEYS.items()
-    ], xlabel="% of requests, 95 % intervals")  # fmt: skip
+    ], xlabel="% of the requests that ask for it, 95 % intervals")  # fmt: skip
+    axes.set_title(f"Among {result['candidates']} candidates")
     legend(drawn, axes)
     return save_figure(drawn, path)
 
@@ -124,7 +127,7 @@ def _lines(
         axes.set_xscale("log")
     axes.minorticks_off()
     n = next(r["n"] for points in curves.values() for _, r in points)
-    unit = ("AST, %" if list(keys) == ["ast"] else f"% of {n} requests") + ", 95 % intervals"
+    unit = ("AST, %" if list(keys) == ["ast"] else f"% of {n} requests{_SOME}") + ", 95 % intervals"
     axes.set(xlabel=xlabel, ylabel=unit, ylim=(-2, 108), title=title)
     axes.grid(alpha=0.3)
     legend(drawn, axes)

@@ -53,6 +53,9 @@ def scaling(runs: Sequence[str]) -> JsonObject:
                 f"These results differ in more than the model: their {SAME[key]} are not the same.",
                 "Measure every model with the same files, --candidates, --limit, --seed and --decoding.",
             )
+    weights = [json.dumps(one["weights"]) for one in of if one.get("weights")]
+    if len(set(weights)) < len(weights):
+        raise BadInput("Two of these results are of the same weights.", "Give each share the result of its own model.")
     return {"points": points}
 
 

@@ -75,7 +75,9 @@ def measure_diversity(
             raise BadInput(f"The files of {name} hold no request.", "Give files of calls with --calls NAME=FILE.")
         say(f"{name}: {min(SAMPLE, len(rows)):,} of {len(rows):,} requests")
         if len(rows) < SAMPLE:
-            warnings.append(f"{name} has {len(rows):,} requests, fewer than the {SAMPLE:,} that are drawn of others.")
+            warnings.append(
+                f"{name} has {len(rows):,} requests: all are taken, where {SAMPLE:,} would be drawn of more."
+            )
         samples[name] = sample = sample_of(rows, encoder)
         copies = near_copies(sample.rows, near_from)
         parts.append(_part(name, rows, sample, copies))

@@ -72,6 +72,7 @@ def diversity_plot(result: JsonObject, path: Path) -> str | None:
         first, names, [Series("distance", values, around)], xlabel="1: nothing in common; 95 % intervals", percent=False
     )
     first.set_title("Mean cosine distance")
+    first.locator_params(axis="x", nbins=4)
     known = [end for ends in around for end in ends or ()]
     if known:  # sets differ by little of the whole range
         first.set_xlim(min(known) - 0.02, max(known) + 0.02)

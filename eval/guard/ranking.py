@@ -103,6 +103,10 @@ def measure_ranking(
         for name, attackers in families(attacks, pool, asked).items():
             say(f"{name}: {len(attackers)} attackers")
             row: JsonObject = {"attackers": len(attackers)}
+            if not attackers:  # nothing attacked, nothing was held back: that is no defence
+                row |= dict.fromkeys(("held_back", "before", "after", "gold_before", "gold_after"))
+                result["families"][name] = row
+                continue
             ids = {a.tool.tool_id for a in attackers}
             _enter(honest, attackers)
             row["before"], row["gold_before"] = shares(ids)

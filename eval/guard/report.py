@@ -42,7 +42,11 @@ def guard_tables(result: JsonObject) -> list[Table]:
         shown.append(Table("CPU milliseconds a tool", ["tools", "median", "mean", "p99", "most"], text))
     if "ranking" in result:
         families = [
-            [name, *(str(f[k]) for k in ("attackers", "held_back")), *(_percent(f[k]) for k in _SHARES)]
+            [
+                name,
+                *("-" if f[k] is None else str(f[k]) for k in ("attackers", "held_back")),
+                *("-" if f[k] is None else _percent(f[k]) for k in _SHARES),
+            ]
             for name, f in result["ranking"]["families"].items()
         ]
         head = ["family", "attackers", "held back", "in first five", "with guard", "gold", "gold with guard"]
@@ -78,7 +82,7 @@ def guard_plot(result: JsonObject, path: Path) -> str | None:
     """Poisoned tools held back, honest ones held back, and attackers among the first five, into a PNG file; returned as
     SVG, too. None where matplotlib is missing. Raises StorageError if the file cannot be written."""
     poisoned, honest = _poisoned(result), _honest(result)
-    families = result.get("ranking", {}).get("families", {})
+    families = {k: f for k, f in result.get("ranking", {}).get("families", {}).items() if f["attackers"]}
     heights = [height_of(len(honest), 1) if honest else 0, 1.3 + 0.5 * len(families) if families else 0]
     drawn = figure(12, max(height_of(len(poisoned), 1), sum(heights) + 0.4))
     if drawn is None:

@@ -182,7 +182,7 @@ def summary(pieces: Sequence[JsonObject], sizes: Sequence[int], at: Sequence[flo
 
 def _share(name: str, hits: np.ndarray) -> JsonObject:
     share, rows = float(hits.mean()), len(hits)
-    return {name: round(share, 4), f"{name}_95": wilson(round(share * rows), rows)}
+    return {name: round(share, 4), f"{name}_95": wilson(share * rows, rows)}
 
 
 def _key(row: Call, form: str, structured: Mapping[str, StructuredRow]) -> str:

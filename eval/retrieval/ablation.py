@@ -252,6 +252,7 @@ def readiness(index: SearchIndex, rows: Sequence[Row], seed: int, say: Say = sil
     servers = index.largest_servers(index.meta.servers)
     totals: dict[str, list[float]] = {"plain": [], "harm": [], "help": []}
     firsts: dict[str, list[float]] = {"plain": [], "harm": [], "help": []}
+    most = 0
     for row in rows:
         tools = [tool for tool in (index.get_tool(i) for i in sorted(row.call.relevant_ids())) if tool is not None]
         gold = index.get_tool(row.call.gold[0].tool_id)
@@ -270,11 +271,12 @@ def readiness(index: SearchIndex, rows: Sequence[Row], seed: int, say: Say = sil
         for number in range(READY_DRAWS):
             others = sorted(servers, key=lambda s, n=number, i=row.call.id: draw(seed, f"{n}:{i}:{s}"))  # type: ignore[misc]
             ready = [server for server in others if server not in own][:READY_SERVERS]
+            most = max(most, len(ready))
             ask(set(ready), "harm")
             ask({*ready, gold.server_id}, "help")
     return {
         "n": len(totals["plain"]),
-        "ready_servers": READY_SERVERS,
+        "ready_servers": most,
         "draws": READY_DRAWS,
         **{
             kind: {"any@1": _average(firsts[kind]), "any@5": _average(totals[kind])}

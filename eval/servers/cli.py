@@ -70,6 +70,8 @@ def servers(
         raise BadInput("--tools and --home exclude each other.", "Look at files, or at a home folder.")
     if servers and not tools:
         raise BadInput("--servers needs --tools.", "Name the files of the servers' tools as well.")
+    if health is not None and tools and not executed:
+        raise BadInput("Files hold no calls, so there is no health to write.", "Give --executed FILE.")
     settings = home_settings(load_settings(), home)
     installed = from_files(tools, servers or ()) if tools else from_home(settings, everything=everything)
     say = _say(quiet)
@@ -81,6 +83,15 @@ def servers(
     evidence = from_executed(executed) if executed else from_log(installed.log, server_of)
     if health is not None and healths(evidence)[1] is None:
         raise BadInput("No server was called, so there is no health to write.", "Give --executed FILE.")
+    strangers = sorted(set(evidence) - set(server_of.values()))
+    if executed and strangers:
+        if len(strangers) == len(evidence):
+            raise BadInput(
+                f"None of the servers that were executed is here; the first is {strangers[0]}.",
+                "Check that --executed belongs to this home, or to these files.",
+            )
+        say(f"{len(strangers)} servers that were executed are not here and left out, the first is {strangers[0]}.")
+        evidence = {name: one for name, one in evidence.items() if name not in strangers}
     given = read_groups(groups, dict.fromkeys(server_of.values())) if groups is not None else None
     result, found, mean = measure_servers(
         installed, evidence, make_counter(tokenizer), settings=settings, given=given, cosine=cosine, overlap=overlap,

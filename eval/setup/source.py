@@ -130,6 +130,8 @@ def home_settings(settings: Settings, home: Path | None) -> Settings:
     """Settings over the home folder that was named. Raises NotFound if it does not exist."""
     if home is None:
         return settings
+    if home.expanduser().is_file():
+        raise BadInput(f"{home} is a file.", "Give --home a folder, or name files with --tools.")
     if not home.expanduser().is_dir():
         raise NotFound(f"There is no folder {home}.", "Name a home folder of Toolscout, or leave --home out.")
     return settings.model_copy(update={"home": home.expanduser(), "database": ""})

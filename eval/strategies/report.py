@@ -11,7 +11,7 @@ from toolscout.eval.charts import beside, spans, tell_ticks
 from toolscout.eval.metrics import wilson
 from toolscout.eval.plots import NO_PLOTS, save_figure
 from toolscout.eval.report import Table, _write_folder, made_with, share_text
-from toolscout.eval.strategies.measure import StrategiesRun
+from toolscout.eval.strategies.measure import ANSWER_TOKENS, StrategiesRun
 from toolscout.records import JsonObject
 
 _LINES: Mapping[str, JsonObject] = {
@@ -75,7 +75,9 @@ def strategy_plot(result: JsonObject, path: Path) -> str | None:
         left.errorbar(places, shares, yerr=spans(shares, around), fmt="none", capsize=2, elinewidth=1, ecolor=colour)
         right.plot(sizes, [part["tokens"]["counted"] for part in parts], label=name, **_LINES[name])
     if result["context"]:
-        right.axhline(result["context"], color="#c43c35", linestyle=":", label=f"context of {result['context']:,}")
+        room = result["context"] - (ANSWER_TOKENS if result["model"] else 0)
+        left_over = f"context of {result['context']:,}" + (", less the answer" if result["model"] else "")
+        right.axhline(room, color="#c43c35", linestyle=":", label=left_over)
     for axes in (left, right):
         if log:
             axes.set_xscale("log")
