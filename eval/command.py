@@ -132,6 +132,7 @@ def _begun(path: Path) -> bool:
 
 
 def _clear(report: Path) -> None:
-    for path in report.glob(f"{KEPT}.*"):
-        with contextlib.suppress(OSError):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for ending in ("rows.jsonl*", "work", "vectors"):
+        for path in report.glob(f"{KEPT}.{ending}"):
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
