@@ -118,8 +118,8 @@ def retrieval(
     from toolscout.eval.retrieval.extras import Extras
     from toolscout.eval.retrieval.measure import RetrievalFiles, measure_retrieval
 
-    if details and json_out is None:
-        raise BadInput("--details go into --json, and there is none.", "Give --json FILE; a report has them anyway.")
+    if details and json_out is None and report is None:
+        raise BadInput("--details go into --json or --report.", "Give --json FILE, or --report FOLDER.")
     work = work_place(work, json_out, report)
     run = measure_retrieval(
         RetrievalFiles(tools, calls, servers or []),

@@ -21,13 +21,7 @@ out=$(cd "$1" && pwd)
 export TOOLSCOUT_HOME=$out/home TOOLSCOUT_STARTER=0
 toolscout() { "${PYTHON:-python}" -m toolscout "$@"; }
 
-add() { # PACKAGE VERSION OPTIONS...
-  local package=$1 version=$2 between=@
-  shift 2
-  [ "${package%%:*}" = npm ] || between===
-  grep -qsF "\"${package#*:}\": {" "$TOOLSCOUT_HOME/mcp.json" ||
-    toolscout add "$package$between$version" --name "${package#*:}" --sandbox --yes "$@"
-}
+source "$here/runs/sandboxed.bash"
 add pypi:mcp-server-time 2026.10.19
 add npm:time-mcp 1.0.6
 add pypi:bouse-mcp-time 0.1.0

@@ -238,7 +238,7 @@ def interrupted_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interruption_says_where_the_work_is_and_goes_on(
     option: str, kept: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["eval", "retrieval", *FILES, option, str(tmp_path / "out")]
+    command = ["eval", "retrieval", *FILES, "--details", option, str(tmp_path / "out")]
     with monkeypatch.context() as patched:
         interrupted_at(12, patched)
         assert execute(command) == 130

@@ -14,7 +14,7 @@ import pytest
 
 from toolscout.commands import reference
 
-SCRIPTS = sorted((Path(__file__).parents[1] / "runs").glob("*.sh"))
+SCRIPTS = sorted((Path(__file__).parents[1] / "runs").glob("*.*sh"))
 COMMANDS = {command.path.removeprefix("toolscout "): command for command in reference.commands()}
 
 WRAPPERS = {

@@ -47,9 +47,8 @@ def compare_plot(comparison: JsonObject, path: Path) -> str | None:
             places, heights, 0.25, color=colour, label=label, yerr=spans(heights, around),
             error_kw={"elinewidth": 0.8, "capsize": 2, "ecolor": "#555555"},
         )  # fmt: skip
-        for place, height, at in zip(
-            places, heights, around, strict=True
-        ):  # where no interval is: at the foot, or above
+        for place, height, at in zip(places, heights, around, strict=True):
+            # Where no interval is: at the foot of the bar, or above it all.
             inside = (100 * at[0] if at else height) > 8
             top = max(height, 100 * at[1] if at else height)
             axes.text(

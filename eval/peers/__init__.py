@@ -14,7 +14,7 @@ from pathlib import Path
 from toolscout.errors import BadInput
 from toolscout.eval.metrics import Judged, spread
 from toolscout.eval.peers import fastmcp_search, mcp_zero, words
-from toolscout.eval.peers.base import PeerPlan, PeerTask, RankedPeer
+from toolscout.eval.peers.base import UNNAMED, PeerPlan, PeerTask, RankedPeer
 from toolscout.eval.peers.command import PeerFailed, ask_command
 from toolscout.eval.peers.dense import ask_dense
 from toolscout.eval.retrieval.pieces import part_key, weights_of
@@ -75,7 +75,7 @@ def measure_peers(
             raise BadInput(f"The peer {name} needs a package: {error}.", "Install toolscout[eval].") from None
         except PeerFailed as error:
             say(str(error))
-            results[name] = {"about": "a program of its own", "failed": str(error)}
+            results[name] = {"about": UNNAMED, "failed": str(error)}
     return results
 
 

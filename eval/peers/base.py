@@ -22,6 +22,9 @@ OFFERED = 5
 
 ENCODER_FOLDER = "An encoder folder holds encoder.json, or tokenizer.json and model.onnx (also in onnx/)."
 
+UNNAMED = "a program of its own"
+"""What a peer's program is called that does not say: its line holds folders and keys, and results are shared."""
+
 StructuredRequest = tuple[str, str]
 """What kind of server, what kind of operation: MCP-Zero's form of a request."""
 

@@ -28,7 +28,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from toolscout.errors import ModelError
-from toolscout.eval.peers.base import OFFERED, RANK_DEPTH, PeerTask, RankedPeer
+from toolscout.eval.peers.base import OFFERED, RANK_DEPTH, UNNAMED, PeerTask, RankedPeer
 from toolscout.records import JsonObject, Tool
 
 INDEX_SECONDS = 3600
@@ -50,9 +50,7 @@ def ask_command(task: PeerTask, name: str, command: str) -> RankedPeer:
         for tool in task.tools.values():
             program.tell({"op": "tool", "tool": _described(tool, task)})
         ready = program.ask({"op": "index"}, INDEX_SECONDS)
-        peer = RankedPeer(
-            str(ready.get("about") or "a program of its own"), index_seconds=float(ready.get("seconds") or 0.0)
-        )
+        peer = RankedPeer(str(ready.get("about") or UNNAMED), index_seconds=float(ready.get("seconds") or 0.0))
         program.search("warm up")
         for number, row in enumerate(task.rows, start=1):
             answer = program.search(row.query)
