@@ -263,8 +263,11 @@ def _parts(index: SearchIndex, queries: Sequence[str]) -> dict[str, float]:
 
     for query in queries:
         ask = part("encode", lambda q=query: index.ask(q))  # type: ignore[misc]
-        if index._compressed is not None:
-            part("vectors", lambda a=ask: index._compressed.nearest(a.tool_vector, CANDIDATES, index._tools))  # type: ignore[misc,union-attr]
+        if index.storage.compressed is not None:
+            part(
+                "vectors",
+                lambda a=ask: index.storage.compressed.nearest(a.tool_vector, CANDIDATES, index.storage.tools),
+            )  # type: ignore[misc,union-attr]
         part("words", lambda a=ask: a.words.top(CANDIDATES))  # type: ignore[misc]
         ask = index.ask(query)
         rows = part("all candidates", lambda a=ask: index._candidates(a, None))  # type: ignore[misc]
@@ -277,14 +280,14 @@ def _agreement(index: SearchIndex, asks: Sequence[Ask]) -> dict[str, Any]:
     from toolscout.index import compressed
     from toolscout.index.search import CANDIDATES
 
-    if index._compressed is None:
+    if index.storage.compressed is None:
         return {}
     vectors = np.stack([ask.tool_vector for ask in asks])
     best_scores = np.full((len(asks), 10), -2.0, dtype=np.float32)
     best_rows = np.zeros((len(asks), 10), dtype=np.int64)
     for start in range(0, len(index), 8192):
         rows = np.arange(start, min(start + 8192, len(index)))
-        scores = np.concatenate([best_scores, vectors @ index._tools.floats(rows).T], axis=1)
+        scores = np.concatenate([best_scores, vectors @ index.storage.tools.floats(rows).T], axis=1)
         known = np.concatenate([best_rows, np.broadcast_to(rows, (len(asks), len(rows)))], axis=1)
         top = np.argpartition(-scores, 10, axis=1)[:, :10]
         best_scores, best_rows = np.take_along_axis(scores, top, 1), np.take_along_axis(known, top, 1)
@@ -292,7 +295,7 @@ def _agreement(index: SearchIndex, asks: Sequence[Ask]) -> dict[str, Any]:
     usual = compressed.PROPOSED
     for proposed in sorted({300, 1000, usual}):
         compressed.PROPOSED = proposed
-        found = [index._compressed.nearest(ask.tool_vector, CANDIDATES, index._tools) for ask in asks]
+        found = [index.storage.compressed.nearest(ask.tool_vector, CANDIDATES, index.storage.tools) for ask in asks]
         share = np.mean([np.isin(best, rows).mean() for best, rows in zip(best_rows, found, strict=True)])
         by_proposed[str(proposed)] = round(float(share), 4)
     compressed.PROPOSED = usual

@@ -39,11 +39,10 @@ import numpy.typing as npt
 from toolscout.finetune.augment import augment
 from toolscout.finetune.pairs import read_kept_apart
 from toolscout.index import fusion
-from toolscout.index.bm25 import Bm25Weights, Inverted, WordScores
+from toolscout.index.bm25 import Bm25Weights, Forward, Inverted, WordScores
 from toolscout.index.document import name_words
-from toolscout.index.names import id_hash
 from toolscout.index.search import Ask, Ranking, SearchIndex
-from toolscout.index.vectors import lookup
+from toolscout.index.storage import GenerationStorage
 from toolscout.index.words import has_words, hashes
 from toolscout.jsonl import read_objects, read_records
 from toolscout.records import Call
@@ -95,9 +94,7 @@ def read_cases(index: SearchIndex, calls: Sequence[Call]) -> list[Case]:
             continue
         ask = index.ask(call.query)
         signals = index.signals(ask, None)
-        wanted = np.array([id_hash(t) for t in sorted(call.relevant_ids())], dtype=np.uint64)
-        relevant = lookup(index.sorted_ids, index.id_order, wanted)
-        relevant = relevant[relevant >= 0]
+        relevant = index.rows_of(sorted(call.relevant_ids()))
         if call.gold and not len(relevant):
             continue  # for a tool of another pool: not unanswerable, only not answerable here
         near = [np.argpartition(-s, min(_NEAR, len(index) - 1))[:_NEAR] for n, s in signals.items() if n in FITTED]
@@ -173,7 +170,7 @@ def small_pools(index: SearchIndex, case: Case, random: np.random.Generator) -> 
             allowed = np.isin(servers, kept)
             if answerable and not allowed[case.relevant].any():
                 continue
-            found.append((index.rank(_in_pool(index, case.ask, allowed), allowed, 10).shape, answerable))
+            found.append((index.rank(in_pool(index, case.ask, allowed), allowed, 10).shape, answerable))
     return found
 
 
@@ -183,11 +180,10 @@ def installed(index: SearchIndex, calls: Sequence[Call], installations: Mapping[
     for call in calls:
         rows = [index.server_row(server_id) for server_id in installations[call.split or ""]]
         allowed = np.isin(index.tool_servers, [row for row in rows if row >= 0])
-        wanted = np.array([id_hash(t) for t in call.relevant_ids()], dtype=np.uint64)
-        relevant = lookup(index.sorted_ids, index.id_order, wanted)
-        if not has_words(call.query) or not allowed.any() or (call.gold and not allowed[relevant[relevant >= 0]].any()):
+        relevant = index.rows_of(call.relevant_ids())
+        if not has_words(call.query) or not allowed.any() or (call.gold and not allowed[relevant].any()):
             continue  # its tools wait for review, or are of another pool
-        ranking = index.rank(_in_pool(index, index.ask(call.query), allowed), allowed, 10)
+        ranking = index.rank(in_pool(index, index.ask(call.query), allowed), allowed, 10)
         found.append(Asked(call, ranking.shape, bool(call.gold), _is_hit(ranking, relevant)))
     return found
 
@@ -226,13 +222,18 @@ def calibration_error(chance: Floats, label: Mask, bins: int = 10) -> float:
     return float(sum(len(p) * abs(chance[p].mean() - label[p].mean()) for p in parts) / len(order))
 
 
-def _in_pool(index: SearchIndex, ask: Ask, allowed: Mask) -> Ask:
+def in_pool(index: SearchIndex, ask: Ask, allowed: Mask) -> Ask:
     """The request with its words weighed as in an index of these rows alone."""
     rows = np.flatnonzero(allowed)
-    part = Inverted.of(index.forward.take(rows), Bm25Weights()).score(hashes(ask.text))
+    part = Inverted.of(_forward(index).take(rows), Bm25Weights()).score(hashes(ask.text))
     scores = np.zeros(len(index), dtype=np.float32)
     scores[rows] = part.scores
     return replace(ask, words=WordScores(scores, part.terms, part.idf))
+
+
+def _forward(index: SearchIndex) -> Forward:
+    assert isinstance(index.storage, GenerationStorage), "a pack keeps no counts to fit on"
+    return index.storage.forward
 
 
 def fit_abstention(

@@ -24,14 +24,12 @@ import numpy.typing as npt
 
 from toolscout.errors import BadInput, StorageError
 from toolscout.index import fusion, snapshot
-from toolscout.index.bm25 import Forward, Inverted, WordScores, best_rows
-from toolscout.index.compressed import read_codes
-from toolscout.index.document import query_text
+from toolscout.index.bm25 import WordScores, best_rows
+from toolscout.index.document import query_text, server_name
 from toolscout.index.encoder import Encoder, make_encoder
 from toolscout.index.explain import Explainer
 from toolscout.index.names import id_hash, mentions, name_hash, similarity, trigram_signature
-from toolscout.index.snapshot import Arrays, Meta
-from toolscout.index.vectors import FLAT_LIMIT, VectorStore, lookup
+from toolscout.index.storage import GenerationStorage, Storage
 from toolscout.index.words import has_words, hashes
 from toolscout.records import Call, Server, ServerState, Tool
 
@@ -52,6 +50,9 @@ COVERED = 3
 """Over how many of the best tools the coverage of the request's words is taken."""
 
 NEAREST = 3
+
+_REPEATS = 4
+"""So many times as many places are looked at where several rows may stand for one server."""
 
 STATES = tuple(ServerState)
 
@@ -125,6 +126,8 @@ class Answer:
     unserved: list[int] = field(default_factory=list)
     """Those of several requests that no hit serves, numbered as in `Hit.requests`; the query is none of them, as it
     may say the same in other words."""
+    absent: str = ""
+    """A product that the request names and that no installed server is of."""
 
 
 @dataclass
@@ -154,22 +157,11 @@ class Ranking:
 class SearchIndex:
     """One generation of the index, open for questions. Use ``SearchIndex.open``."""
 
-    def __init__(self, folder: Path, meta: Meta, encoder: Encoder, params: fusion.SearchParams) -> None:
-        self.meta, self.folder, self.encoder, self.params = meta, folder, encoder, params
-        arrays = self._arrays = Arrays(folder)
-        self._records = arrays.blobs("tool.records")
-        self._id_texts = arrays.blobs("tool.id_texts")
-        self._server_records = arrays.blobs("server.records")
-        self._exemplar_records = arrays.blobs("exemplar.records")
-        self._tools = VectorStore(arrays["tool.codes"], arrays["tool.scales"])
-        self._servers = VectorStore(arrays["server.codes"], arrays["server.scales"])
-        self._exemplars = VectorStore(arrays["exemplar.codes"], arrays["exemplar.scales"])
-        # Row of the server of each tool row, and the tools' words: read by finetune/fit_search too.
-        self.tool_servers: npt.NDArray[np.int32] = arrays["tool.servers"]
-        self._inverted = Inverted.load(folder, meta.tools)
-        self.forward = Forward.load(folder)
-        arrays.load_all(_MAPPED)
-        self._compressed = read_codes(folder, meta.dim)
+    def __init__(self, storage: Storage, encoder: Encoder, params: fusion.SearchParams) -> None:
+        self.storage, self.encoder, self.params = storage, encoder, params
+        self.meta = storage.meta
+        self.tool_servers = storage.tool_servers
+        self._arrays = storage.arrays
 
     @classmethod
     def open(
@@ -201,7 +193,7 @@ class SearchIndex:
                 meta = snapshot.read_meta(index_dir / name)
                 if meta.encoder != encoder.fingerprint:
                     raise StorageError("The search index was built with another encoder.", snapshot.REBUILD)
-                return cls(index_dir / name, meta, encoder, params)
+                return cls(GenerationStorage(index_dir / name, meta), encoder, params)
             except FileNotFoundError as error:
                 # Two builds may have gone by between reading CURRENT and mapping: then there is a newer one.
                 if attempt == 4 or snapshot.current(index_dir) == name:
@@ -230,19 +222,12 @@ class SearchIndex:
 
     def close(self) -> None:
         """Let the files go. Hits of this index cannot be read any more afterwards."""
-        self._arrays = Arrays(self.folder)
+        self.storage.close()
 
-    @property
-    def sorted_ids(self) -> npt.NDArray[np.uint64]:
-        """Hashes of all tool ids (``names.id_hash``), ascending."""
-        ids: npt.NDArray[np.uint64] = self._arrays["tool.ids_sorted"]
-        return ids
-
-    @property
-    def id_order(self) -> Rows:
-        """Row of each of ``sorted_ids``."""
-        order: Rows = self._arrays["tool.id_order"]
-        return order
+    def rows_of(self, tool_ids: Collection[str]) -> Rows:
+        """Rows of tool ids, in order; those that are not here are left out."""
+        rows = self.storage.rows_of(list(tool_ids))
+        return rows[rows >= 0]
 
     # --- lookups -----------------------------------------------------------------------------------------------------
 
@@ -254,8 +239,7 @@ class SearchIndex:
     def known(self, tool_ids: Collection[str]) -> frozenset[str]:
         """Those of the ids that are in this index."""
         ids = list(tool_ids)
-        wanted = np.array([id_hash(tool_id) for tool_id in ids], dtype=np.uint64)
-        rows = lookup(self.sorted_ids, self.id_order, wanted)
+        rows = self.storage.rows_of(ids)
         return frozenset(tool_id for tool_id, row in zip(ids, rows, strict=True) if row >= 0)
 
     def get_server(self, server_id: str) -> Server | None:
@@ -292,7 +276,7 @@ class SearchIndex:
 
         of_server = np.flatnonzero(self._called(text[:300])[self.tool_servers]) if self.meta.servers else same[:0]
         near = dict.fromkeys([*same[:64].tolist(), *of_server[:64].tolist(), *some.tolist()])
-        ids = [self._id_texts.text(int(i)) for i in near]
+        ids = [self.storage.tool_id(int(i)) for i in near]
         ranked = sorted(((likeness(i), i) for i in ids), key=lambda pair: (-pair[0], pair[1]))
         return [i for score, i in ranked[:k] if score >= 0.4]
 
@@ -323,17 +307,13 @@ class SearchIndex:
         Raises BadInput for an empty query, a limit out of range, or a filter that names nothing.
         """
         started = time.perf_counter()
-        if not 1 <= limit <= MAX_LIMIT:
-            raise BadInput(f"limit is {limit}, but must be from 1 to {MAX_LIMIT}.")
-        asks = self._asks(query, requests)
+        asks = self.asks(query, requests, limit)
         several = len(requests) + (query is not None) > 1
-        allowed = self._allowed(filters)
+        allowed = self.allowed(filters)
         # Who names the servers has chosen already; a refusal would only hide what they have.
         abstain = abstain and not (filters and filters.servers)
         depth = max(2 * limit, NEAREST)
-        favoured = self._of_servers(favour).astype(np.float32) if favour else None
-        if priors is not None:
-            favoured = priors if favoured is None else favoured + priors
+        favoured = self.favoured(favour, priors)
         rankings = [self.rank(ask, allowed, depth, favoured) for ask in asks]
         best = max((r.probability for r in rankings), default=0.0)
         fitting = [
@@ -341,11 +321,11 @@ class SearchIndex:
         ]
         if not fitting:
             nearest = _share([(r, min(len(r.rows), NEAREST)) for r in rankings], NEAREST)
-            return Answer([], True, best, self._hits(nearest, exemplars, several), _ms(started))
+            return Answer([], True, best, self.hits(nearest, exemplars, several), _ms(started))
         share = -(-limit // len(fitting))
         counts = [(r, fusion.cut(r.scores, share, self.params) if dynamic else share) for r in fitting]
         most = max(limit, len(fitting)) * (2 if dynamic else 1)
-        hits = self._hits(_share(counts, most), exemplars, several)
+        hits = self.hits(_share(counts, most), exemplars, several)
         unsure = all(fusion.doubtful(r.shape, r.probability) for r in fitting)
         unserved: list[int] = []
         if several:
@@ -367,7 +347,7 @@ class SearchIndex:
             texts = [text]
         text, *texts = map(query_text, [text, *texts])
         vectors = self.encoder.encode(texts, kind="query")
-        return Ask(text, vectors[0], vectors[-1], self._inverted.score(hashes(text)))
+        return Ask(text, vectors[0], vectors[-1], self.storage.words.score(hashes(text)))
 
     def rank(
         self,
@@ -383,7 +363,7 @@ class SearchIndex:
         scores = fusion.fuse(signals, self.params)
         if favoured is not None:
             scores = scores + fusion.FAVOUR * favoured[self.tool_servers if rows is None else self.tool_servers[rows]]
-        top = _best(scores, depth)
+        top = self._best(scores, rows, depth)
         kept = {name: values[top] for name, values in signals.items()}
         best = top if rows is None else rows[top]
         scores = scores[top]
@@ -395,9 +375,35 @@ class SearchIndex:
         features = fusion.shape(first, coverage, pool, self._nothing(ask))
         return Ranking(ask, best, scores, kept, features, fusion.probability(features, self.params))
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    def _best(self, scores: Floats, rows: Rows | None, depth: int) -> Rows:
+        """Places of the ``depth`` best, best first; of the rows that stand for one server as a whole, one."""
+        whole = self.storage.whole
+        if whole is None:
+            return _best(scores, depth)
+        top = _best(scores, _REPEATS * depth)
+        among = top if rows is None else rows[top]
+        named = np.where(whole[among], -1 - self.tool_servers[among], among)
+        first = np.sort(np.unique(named, return_index=True)[1])
+        return top[first][:depth]
 
-    def _asks(self, query: str | None, requests: Sequence[ToolRequest]) -> list[Ask]:
+    def favoured(self, favour: frozenset[str], priors: Floats | None) -> Floats | None:
+        """How much each server is favoured, float32 [servers]; None where none is."""
+        favoured = self._of_servers(favour).astype(np.float32) if favour else None
+        if priors is None:
+            return favoured
+        return priors if favoured is None else favoured + priors
+
+    def asked_here(self, ask: Ask) -> Ask:
+        """A request that another index of the same encoder has encoded, with this one's words."""
+        return replace(ask, words=self.storage.words.score(hashes(ask.text)))
+
+    def asks(self, query: str | None, requests: Sequence[ToolRequest], limit: int) -> list[Ask]:
+        """Encode a query and structured requests; those without a word are left out.
+
+        Raises BadInput for an empty query, or too many of anything.
+        """
+        if not 1 <= limit <= MAX_LIMIT:
+            raise BadInput(f"limit is {limit}, but must be from 1 to {MAX_LIMIT}.")
         if len(requests) > MAX_REQUESTS:
             raise BadInput(f"{len(requests)} requests at once are too many: at most {MAX_REQUESTS}.")
         # Requests first: who wrote them has put the need into a tool's words already, and they find more than a query.
@@ -407,7 +413,9 @@ class SearchIndex:
             raise BadInput("The query is empty.", "Say what the tool should do, such as 'convert a PDF file to text'.")
         return [replace(self.ask(*parts), number=n) for n, parts in given if has_words("".join(parts))]
 
-    def _allowed(self, filters: Filters | None) -> npt.NDArray[np.bool_] | None:
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def allowed(self, filters: Filters | None) -> npt.NDArray[np.bool_] | None:
         """Which rows the filters let through; None for all."""
         if not filters:
             return None
@@ -462,41 +470,41 @@ class SearchIndex:
 
     def _close_servers(self, name: str) -> list[str]:
         ids: dict[str, str] = {}
-        for i in range(self.meta.servers):
-            server_id = str(self._server_records.json(i)["server_id"])
+        for server_id in self.storage.server_ids():
             ids.setdefault(server_id.casefold(), server_id)
             ids.setdefault(server_id.rsplit("/", 1)[-1].casefold(), server_id)
         close = difflib.get_close_matches(name.casefold(), list(ids), n=3, cutoff=0.6)
         return list(dict.fromkeys(ids[c] for c in close))
 
     def _candidates(self, ask: Ask, allowed: npt.NDArray[np.bool_] | None) -> Rows | None:
-        """Rows to score; None for all rows. A filtered pool is always scored whole: it must not come up short."""
-        if allowed is not None:
-            return np.flatnonzero(allowed)
-        if self._compressed is None or len(self) <= FLAT_LIMIT:
-            return None
-        near = self._compressed.nearest(ask.tool_vector, CANDIDATES, self._tools)
+        """Rows to score; None for all rows."""
+        near = self.storage.nearest(ask.tool_vector, CANDIDATES, allowed)
+        if near is None or (allowed is not None and len(near) == int(allowed.sum())):
+            return near
         parts = [near, ask.words.top(CANDIDATES), self._mentioned(ask.text)]
-        if len(self._exemplars):
-            close = best_rows(self._exemplars.scores(ask.tool_vector), CANDIDATES)
+        if len(self.storage.exemplars):
+            close = best_rows(self.storage.exemplars.scores(ask.tool_vector), CANDIDATES)
             parts.append(self._arrays["exemplar.rows"][np.isin(self._arrays["exemplar.links"], close)])
         rows = np.unique(np.concatenate(parts).astype(np.int64))
-        return rows[rows >= 0]
+        rows = rows[rows >= 0]
+        return rows if allowed is None else rows[allowed[rows]]
 
     def signals(self, ask: Ask, rows: Rows | None) -> dict[str, Floats]:
         """Each of ``fusion.SIGNALS`` (those that are all zero may be missing) for some rows, or for all, and the
         ``server``'s cosine, which only abstention looks at by itself."""
-        tool = self._tools.scores(ask.tool_vector, rows)
+        tool = self.storage.tools.scores(ask.tool_vector, rows)
         servers = self.tool_servers if rows is None else self.tool_servers[rows]
         if rows is None:
-            server = self._servers.scores(ask.server_vector)[servers] if self.meta.servers else np.zeros_like(tool)
+            server = (
+                self.storage.servers.scores(ask.server_vector)[servers] if self.meta.servers else np.zeros_like(tool)
+            )
         else:
             different, places = np.unique(servers, return_inverse=True)
-            server = self._servers.scores(ask.server_vector, different.astype(np.int64))[places]
+            server = self.storage.servers.scores(ask.server_vector, different.astype(np.int64))[places]
         words = ask.words.at(rows)
         most = max(float(words.max(initial=0.0)), 1e-6)
         signals = {"tool": tool, "server": server, "words": words / np.float32(most)}
-        if len(self._exemplars):
+        if len(self.storage.exemplars):
             best = self.exemplar_cosines(ask)
             signals["exemplar"] = np.maximum((best if rows is None else best[rows]) - fusion.REQUESTS_ALIKE - tool, 0)
         mentioned = self._mentioned(ask.text)
@@ -509,7 +517,7 @@ class SearchIndex:
         """Of each row the cosine of its nearest exemplar; -1 where it has none."""
         best = np.full(len(self), -1.0, dtype=np.float32)
         shown = self._arrays["exemplar.rows"]
-        linked = self._exemplars.scores(ask.tool_vector)[self._arrays["exemplar.links"]]
+        linked = self.storage.exemplars.scores(ask.tool_vector)[self._arrays["exemplar.links"]]
         np.maximum.at(best, shown[shown >= 0], linked[shown >= 0])
         return best
 
@@ -523,11 +531,7 @@ class SearchIndex:
         named = self._arrays["tool.names_sorted"]
         ends = zip(np.searchsorted(named, wanted), np.searchsorted(named, wanted, "right"), strict=True)
         rows = np.concatenate([_NO_ROWS, *(self._arrays["tool.name_order"][a:b] for a, b in ends if a < b)])
-        ids = lookup(
-            self.sorted_ids,
-            self.id_order,
-            np.array([id_hash(r) for r in runs], dtype=np.uint64),
-        )
+        ids = self.storage.rows_of(runs)
         return np.concatenate([rows, ids[ids >= 0]])
 
     def _coverage(self, ask: Ask, rows: Rows) -> float:
@@ -535,7 +539,9 @@ class SearchIndex:
         total = float(ask.words.idf.sum())
         if not total:
             return 0.0
-        return max(float(ask.words.idf[np.isin(ask.words.terms, self.forward.row(int(r)))].sum()) for r in rows) / total
+        terms = ask.words.terms
+        held = (np.fromiter(self.storage.held(ask.words, int(row)), np.uint64) for row in rows)
+        return max(float(ask.words.idf[np.isin(terms, words)].sum()) for words in held) / total
 
     def _nothing(self, ask: Ask) -> float:
         """Cosine of the request with the document that stands for no tool; 0 if the encoder has none."""
@@ -546,7 +552,7 @@ class SearchIndex:
         text = getattr(getattr(self.encoder, "card", None), "nothing", "")
         return self.encoder.encode([text])[0] if text else np.zeros(0, dtype=np.float32)
 
-    def _hits(self, places: Sequence[Place], exemplars: int, several: bool) -> list[Hit]:
+    def hits(self, places: Sequence[Place], exemplars: int, several: bool) -> list[Hit]:
         """Hits of places in rankings, explained; with ``several`` requests each says which it serves."""
         texts = dict.fromkeys(place.ranking.ask.text for place in places)
         explainers = {text: Explainer(text) for text in texts}
@@ -555,15 +561,14 @@ class SearchIndex:
     def _hit(self, found: Place, exemplars: int, explainer: Explainer, several: bool) -> Hit:
         ranking, place = found.ranking, found.place
         row = int(ranking.rows[place])
-        server = self._server_records.json(int(self.tool_servers[row]))
-        server_id = str(server["server_id"])
-        name = str(server.get("title") or server.get("name") or server_id.rsplit("/", 1)[-1])
+        server = self._server(int(self.tool_servers[row]))
+        name = server_name(server, server.server_id)
         signals = {name: float(values[place]) for name, values in ranking.signals.items()}
         return Hit(
-            tool_id=self._id_texts.text(row),
-            server_id=server_id,
+            tool_id=self.storage.tool_id(row),
+            server_id=server.server_id,
             score=round(float(ranking.scores[place]), 4),
-            why=explainer.reasons(signals, set(self.forward.row(row).tolist()), name),
+            why=explainer.reasons(signals, self.storage.held(ranking.ask.words, row), name),
             exemplars=self._exemplars_of(row, ranking.ask, exemplars),
             requests=sorted(found.requests) if several else [],
             _index=self,
@@ -572,46 +577,29 @@ class SearchIndex:
 
     def _exemplars_of(self, row: int, ask: Ask, count: int) -> list[Call]:
         """Up to ``count`` exemplars of a tool, those nearest to the request first."""
-        if count < 1 or not len(self._exemplars):
+        if count < 1 or not len(self.storage.exemplars):
             return []
         mine = self._arrays["exemplar.links"][self._arrays["exemplar.rows"] == row].astype(np.int64)
-        order = np.argsort(-self._exemplars.scores(ask.tool_vector, mine), kind="stable")[:count]
-        return [Call.model_validate(self._exemplar_records.json(int(i))) for i in mine[order]]
+        order = np.argsort(-self.storage.exemplars.scores(ask.tool_vector, mine), kind="stable")[:count]
+        return [self.storage.exemplar(int(i)) for i in mine[order]]
 
     def exemplars_near(self, text: str, count: int) -> list[Call]:
         """Up to ``count`` exemplars whose requests are nearest to a text, whichever of the tools they call."""
-        if count < 1 or not len(self._exemplars):
+        if count < 1 or not len(self.storage.exemplars):
             return []
         shown = np.unique(self._arrays["exemplar.links"][self._arrays["exemplar.rows"] >= 0]).astype(np.int64)
-        scores = self._exemplars.scores(self._asks(text, ())[0].tool_vector, shown)
+        scores = self.storage.exemplars.scores(self.ask(text).tool_vector, shown)
         order = np.argsort(-scores, kind="stable")[:count]
-        return [Call.model_validate(self._exemplar_records.json(int(i))) for i in shown[order]]
+        return [self.storage.exemplar(int(i)) for i in shown[order]]
 
     def _row(self, tool_id: str) -> int:
-        wanted = np.array([id_hash(tool_id)], dtype=np.uint64)
-        return int(lookup(self.sorted_ids, self.id_order, wanted)[0])
+        return int(self.storage.rows_of([tool_id])[0])
 
     def _tool(self, row: int) -> Tool:
-        return Tool.model_validate(self._records.json(row))
+        return self.storage.tool(row)
 
     def _server(self, row: int) -> Server:
-        return Server.model_validate(self._server_records.json(row))
-
-
-_MAPPED = (
-    "server.ids",
-    "server.names",
-    "server.states",
-    "tool.ids_sorted",
-    "tool.id_order",
-    "tool.name_order",
-    "tool.names",
-    "tool.names_sorted",
-    "tool.read_only",
-    "tool.trigrams",
-    "exemplar.links",
-    "exemplar.rows",
-)
+        return self.storage.server(row)
 
 
 def _best(scores: Floats, count: int) -> Rows:

@@ -88,11 +88,18 @@ _FOUND_TOOL = {
     "type": "object",
     "properties": {
         "tool_id": {"type": "string"},
+        "kind": {
+            "type": "string",
+            "enum": ["server"],
+            "description": "A server as a whole, whose tools are known once it is installed: invoke its tool_id with no "
+            "arguments to ask the user for that.",
+        },
         "title": {"type": "string"},
         "summary": {"type": "string"},
         "signature": {"type": "string", "description": "Parameters; '?' marks optional ones, '=' gives defaults."},
         "score": {"type": "number"},
         "server": {"type": "string"},
+        "publisher": {"type": "string", "description": "Of a server that is not installed: who publishes it."},
         "state": {"type": "string", "enum": _STATES},
         "why": {"type": "string"},
         "requests": {

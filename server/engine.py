@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import JsonObject, Review, Server, ServerState, Tool
+from toolscout.server.box import join, open_box
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import ADVICE_DENIED, ADVICE_FILTERED, ADVICE_PROBED, compact_answer, missed_servers
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from toolscout.index.catalogue import Catalogue, Change
     from toolscout.index.chooser import Chooser
+    from toolscout.index.layers import LayeredIndex
+    from toolscout.index.pack.search import PackIndex
     from toolscout.index.search import Answer, Floats, SearchIndex
     from toolscout.records import Call
     from toolscout.server.asking import Asking
@@ -92,7 +95,9 @@ class Engine:
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="engine-writes")
         self._lock = threading.RLock()
         self._catalogue: Catalogue | None = None
-        self._index: SearchIndex | None = None
+        self._index: SearchIndex | LayeredIndex | None = None
+        self._own: SearchIndex | None = None
+        self._box: PackIndex | None = None
         self._priors: Floats | None = None
         self._pointer: tuple[int, int] | None = None
         self._pointer_checked = 0.0
@@ -109,7 +114,11 @@ class Engine:
         self._mending: asyncio.Task[None] | None = None
         self._relisting = Relisting(partial(self.refresh_server, trust=False))
         self._holds = Holds(self._open_catalogue)
-        self._strays: tuple[frozenset[str], SearchIndex | None, frozenset[str]] = (frozenset(), None, frozenset())
+        self._strays: tuple[frozenset[str], SearchIndex | LayeredIndex | None, frozenset[str]] = (
+            frozenset(),
+            None,
+            frozenset(),
+        )
 
     async def __aenter__(self) -> Engine:
         if self.serving:
@@ -142,8 +151,9 @@ class Engine:
         await asyncio.to_thread(self.journal.close)
         for threads in (self._work, self._writing):
             await asyncio.to_thread(threads.shutdown, wait=True, cancel_futures=True)
-        if self._index is not None:
-            self._index.close()
+        for index in (self._own, self._box):
+            if index is not None:
+                index.close()
         if self._catalogue is not None:
             self._catalogue.close()
         await asyncio.to_thread(self.telemetry.close)
@@ -269,7 +279,7 @@ class Engine:
             self._loading = asyncio.create_task(self._load())
         await asyncio.shield(self._loading)
 
-    async def index(self) -> SearchIndex:
+    async def index(self) -> SearchIndex | LayeredIndex:
         """The current search index; reopened when another process has replaced it.
 
         Raises:
@@ -308,7 +318,8 @@ class Engine:
     @property
     def index_servers(self) -> int:
         """Servers in the index that is open."""
-        return self._index.meta.servers if self._index is not None else 0
+        own = self._own.meta.servers if self._own is not None else 0
+        return own + (self._box.storage.meta.servers if self._box is not None else 0)
 
     def upstreams(self) -> list[UpstreamStatus]:
         """The upstreams that were used so far; none before the first call."""
@@ -396,7 +407,7 @@ class Engine:
         stray = await self._stray(index)
         wanted = [ToolRequest(server=r.get("server", ""), tool=r["tool"]) for r in requests]
         enabled = frozenset(self._enabled())
-        priors = self._priors if index is self._index else None
+        priors = self._priors if index is self._index else None  # they are of the own servers
 
         async def look(without: frozenset[str] = frozenset(), most: int | None = None) -> Answer:
             filters = Filters(
@@ -601,8 +612,13 @@ class Engine:
         """
         name = config.name
         self._on_trial[name] = config
+        listed = self._box is None or (tool := self._box.get_tool(name)) is None or not tool.is_server
         try:
-            await self.refresh_server(name, trust=False, patience=_INSTALL_SECONDS)
+            # Of a server that could not be listed beforehand nothing can be compared: the yes was for all of it.
+            trust = False if listed else self.settings.trust_imports
+            await self.refresh_server(name, trust=trust, patience=_INSTALL_SECONDS, reindex=False)
+            await self._write(partial(self._approve_as_packed, name))
+            await self.reindex()
             if name not in self.configured():  # another process on this home may have been quicker
                 await self._run(partial(self.servers.add, config, overwrite=False))
         except BaseException:
@@ -611,9 +627,19 @@ class Engine:
             raise
         del self._on_trial[name]
 
+    def _approve_as_packed(self, name: str) -> None:
+        """Approve a new server's tools that are just as they were in the pack, where the guard has nothing against
+        them now."""
+        if self._box is None:
+            return
+        same = [t for t in self.catalogue.tools(name, {Review.PENDING}) if self._box.storage.is_as_listed(t)]
+        if found := {tool.tool_id: Review.APPROVED for tool in same if not tool.findings}:
+            self.catalogue.set_reviews(found, source="pack")
+
     async def _count(self, server_id: str) -> int:
         """How many tools of a server may be used."""
-        return await self._run(lambda: sum(1 for _ in self.catalogue.tools(server_id, {Review.APPROVED})))
+        own = await self._run(lambda: sum(1 for _ in self.catalogue.tools(server_id, {Review.APPROVED})))
+        return own or (self._box.tools_of(server_id) if self._box is not None else 0)
 
     def _upstreams(self) -> Mapping[str, UpstreamConfig]:
         """The configured upstreams, and those that are being installed."""
@@ -627,12 +653,12 @@ class Engine:
         except StorageError as error:
             logger.warning("%s Rebuilding it from the catalogue.", error)
             await self.reindex()
-        if self.settings.starter and self._index is None and not self.settings.servers_file.exists():
+        if self.settings.starter and self._own is None and not self.settings.servers_file.exists():
             from toolscout.server.starter import register_starter
 
             await self._list_all(await self._run(partial(register_starter, self.servers)))
         if self.serving:
-            fine = self._index is None and await self._mend()
+            fine = self._own is None and await self._mend()
             if not fine and (self._mending is None or self._mending.done()):
                 self._mending = asyncio.create_task(self._keep_mending())
         if self._index is None:
@@ -657,13 +683,13 @@ class Engine:
             return False
         return True
 
-    def _worked(self, index: SearchIndex, task: str) -> list[Call]:
+    def _worked(self, index: SearchIndex | LayeredIndex, task: str) -> list[Call]:
         """The nearest worked calls. An index can be older than a review: none of a tool that is held by now."""
         near = index.exemplars_near(task, _EXEMPLARS)
         golds = {gold.tool_id for call in near for gold in call.gold}
-        tools = (self.catalogue.get_tool(tool_id) for tool_id in golds)
-        approved = {tool.tool_id for tool in tools if tool is not None and tool.review is Review.APPROVED}
-        approved -= self._holds.ids
+        kept = {tool_id: self.catalogue.get_tool(tool_id) for tool_id in golds}
+        # What the catalogue does not have is of the pack, which holds approved tools alone.
+        approved = {i for i, tool in kept.items() if tool is None or tool.review is Review.APPROVED} - self._holds.ids
         return [call for call in near if all(gold.tool_id in approved for gold in call.gold)]
 
     async def _compare(self, name: str, listed: list[JsonObject]) -> None:
@@ -696,7 +722,7 @@ class Engine:
         if found := verdicts(rules, self.catalogue.tools(name)):
             self.catalogue.set_reviews(found, source="policy")
 
-    async def _stray(self, index: SearchIndex) -> frozenset[str]:
+    async def _stray(self, index: SearchIndex | LayeredIndex) -> frozenset[str]:
         """Tools of the index that have been held since it was built: mostly none."""
         try:
             await self._holds.look()
@@ -715,7 +741,7 @@ class Engine:
     def _is_stale(self) -> bool:
         """Whether the catalogue has changes that the index lacks: a process was killed between the two."""
         revision = self._open_catalogue().revision
-        return revision != (self._index.revision if self._index is not None else 0)
+        return revision != (self._own.revision if self._own is not None else 0)
 
     async def _reopen(self) -> None:
         before = self.behind
@@ -725,7 +751,7 @@ class Engine:
 
     def _unlisted(self) -> list[str]:
         """Configured servers whose tools were never listed: written into ``mcp.json`` by hand, or mounted."""
-        known = self._index
+        known = self._own
         return [name for name in self._enabled() if known is None or known.get_server(name) is None]
 
     def _enabled(self) -> list[str]:
@@ -770,16 +796,18 @@ class Engine:
 
         with self._lock:
             pointer = self._read_pointer()
-            if pointer is None or pointer == self._pointer:
-                return
             encoder = make_encoder(self.settings)
             if self._index is not None and self._index.encoder.fingerprint == encoder.fingerprint:
                 encoder = self._index.encoder  # its model is loaded: the next query need not wait for it again
-            fresh = SearchIndex.open(self.settings.index_dir, encoder)
-            # The old one is not closed: a search may still be reading it. It goes when the last reference does.
-            behind = describe_catalogue(len(fresh), fresh.meta.servers, self._names(fresh))
-            self._index, self._pointer, self.behind = fresh, pointer, behind
-            self._priors = self._read_priors(fresh)
+            box = open_box(self.settings, encoder, self._box)
+            # The old ones are not closed: a search may still be reading them. They go when the last reference does.
+            if pointer is not None and pointer != self._pointer:
+                self._own = SearchIndex.open(self.settings.index_dir, encoder)
+                self._priors = self._read_priors(self._own)
+            self._pointer, self._box = pointer or self._pointer, box
+            self._index = self._own if box is None else join(self._own, box, self.configured())
+            if self._index is not None:
+                self.behind = describe_catalogue(len(self._index), self.index_servers, self._names(self._index))
 
     def _read_priors(self, index: SearchIndex) -> Floats | None:
         """How the health file, if there is one, favours the index's servers. One that is broken is left out."""
@@ -793,7 +821,7 @@ class Engine:
             logger.warning("%s Servers are ranked without it.", error)
             return None
 
-    def _names(self, index: SearchIndex) -> list[str]:
+    def _names(self, index: SearchIndex | LayeredIndex) -> list[str]:
         """A few servers by the names people know them by: the configured ones first, then the largest."""
         configured = [name for name in self.configured() if index.get_server(name) is not None]
         ids = configured + index.largest_servers(_NAMES_SHOWN)

@@ -31,12 +31,25 @@ ADVICE_PROBED = (
 )
 ADVICE_DENIED = "The tools that fit are denied by this installation's policy. Go on without them, or tell the user."
 ADVICE_UNAVAILABLE = "unavailable: its server is not configured here and did not answer when it was last checked."
+ADVICE_ABSENT = "{product} is not installed here"
+ADVICE_UNKNOWN = "No server for {product} is installed or in the built-in catalog. Say so; the tools below are only the nearest ones."
+ADVICE_SERVER = (
+    "kind server: its tools are known once it is installed. Invoke its tool_id without arguments, and the user is asked; "
+    "or they type: toolscout add {server_id}"
+)
+ADVICE_KEY = (
+    "needs_key: its server is not set up here and wants a key of the user's: toolscout add {server_id} says which."
+)
 ADVICE_INSTALL = (
     "needs_install: invoke it, and the user is asked whether its server may be installed, where the client can ask; "
     "else the answer says which command adds it."
 )
 
-_ADVICE = {ServerState.NEEDS_INSTALL: ADVICE_INSTALL, ServerState.UNAVAILABLE: ADVICE_UNAVAILABLE}
+_ADVICE = {
+    ServerState.NEEDS_INSTALL: ADVICE_INSTALL,
+    ServerState.NEEDS_KEY: ADVICE_KEY,
+    ServerState.UNAVAILABLE: ADVICE_UNAVAILABLE,
+}
 
 
 def compact_answer(
@@ -55,15 +68,23 @@ def compact_answer(
         shaped["unserved"] = answer.unserved
     if answer.no_match:
         shaped["nearest"] = [{"tool_id": hit.tool_id, "summary": summary_line(hit.tool)} for hit in answer.nearest[:3]]
-        shaped["advice"] = advice or ADVICE_NO_MATCH
+        shaped["advice"] = advice or (
+            ADVICE_UNKNOWN.format(product=answer.absent) if answer.absent else ADVICE_NO_MATCH
+        )
     elif advice:
         shaped["advice"] = advice
     elif shaped["tools"]:
         said = [ADVICE_DOUBTFUL] if answer.doubtful else []
         if answer.unserved:
             said.append(ADVICE_UNSERVED.format(which=_numbers(answer.unserved)))
-        if (state := shaped["tools"][0]["state"]) in _ADVICE:
-            said.append(_ADVICE[state])
+        first = shaped["tools"][0]
+        if answer.absent and first["state"] != ServerState.READY:
+            said.append(f"{ADVICE_ABSENT.format(product=answer.absent)}.")
+        server_id = answer.hits[0].server_id
+        if "kind" in first:
+            said.append(ADVICE_SERVER.format(server_id=server_id))
+        elif first["state"] in _ADVICE:
+            said.append(_ADVICE[first["state"]].format(server_id=server_id))
         if said:
             shaped["advice"] = " ".join(said)
     return shaped
@@ -83,6 +104,8 @@ def _numbers(requests: list[int]) -> str:
 def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
     tool, server = hit.tool, hit.server
     shaped: dict[str, Any] = {"tool_id": hit.tool_id}
+    if tool.is_server:
+        shaped["kind"] = "server"
     if tool.title and tool.title.casefold() != tool.name.casefold():
         shaped["title"] = tool.title[:80]
     shaped["summary"] = summary_line(tool)
@@ -91,6 +114,8 @@ def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
     if server is not None and server.name and server.name != hit.server_id:
         shaped["server"] = server.name[:60]
     shaped["state"] = str(state_of(server, hit.server_id))
+    if shaped["state"] != ServerState.READY and server is not None and server.publisher:
+        shaped["publisher"] = f"{server.publisher[:40]} (official)" if server.official else server.publisher[:40]
     if hit.why:
         shaped["why"] = "; ".join(hit.why)[:80]
     if hit.requests:

@@ -37,6 +37,11 @@ _MISSING_CAPABILITY = -32021
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _SUGGESTED = 5
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+_NAMES_A_SERVER = "'{server_id}' is a server, not a tool. Its tools can be called: find_tools with servers: [\"{server_id}\"] has them."
+_INSTALLED = (
+    "'{server_id}' is installed now. Nothing was called, as its tools were not known before: find_tools with servers: "
+    '["{server_id}"] has them.'
+)
 _OFFERED = frozenset({ServerState.NEEDS_INSTALL, ServerState.NEEDS_KEY})
 
 
@@ -162,6 +167,8 @@ class Invoker:
                 # And before anything is offered: what may not be called need not be installed.
                 passage.decide(tool, unwrap_envelope(tool_id, arguments, tool.input_schema))
             absence = self._absence(tool, server)
+            if tool.is_server and absence is None:
+                return _noted(passage, "invalid_arguments", _error(_NAMES_A_SERVER.format(server_id=tool.server_id)))
             installs = asking if asking is not None and asking.installs and not dry_run else None
             offer = await self._offer(tool, server, absence, installs)
             sent = unwrap_envelope(tool_id, arguments, tool.input_schema)
@@ -177,6 +184,8 @@ class Invoker:
                     raise absence or _not_installed(tool.server_id, offer.server) from None
                 if result is not None:
                     return _noted(passage, "install_asked", result)
+                if tool.is_server:
+                    return _noted(passage, "installed", _text(_INSTALLED.format(server_id=tool.server_id)))
                 tool = self._installed(tool_id)
             relayed = without_answer(relayed)
             if passage is not None:
@@ -443,6 +452,10 @@ def _failure(error: ToolscoutError, passage: Passage | None, usage: str = "") ->
     if passage is not None and isinstance(error, UpstreamError):
         return passage.finish_error(error, usage)
     return _error("\n".join(part for part in (error.sentence(), usage) if part))
+
+
+def _text(text: str) -> JsonObject:
+    return {"content": [{"type": "text", "text": text}]}
 
 
 def _error(text: str) -> JsonObject:

@@ -182,6 +182,32 @@ def runs(server: Server, entry: Mapping[str, Any]) -> bool:
     return re.fullmatch(pattern, "\n".join(map(str, [entry.get("command"), *(entry.get("args") or ())]))) is not None
 
 
+def package_of(entry: Mapping[str, Any]) -> str | None:
+    """What an entry runs or calls, as ``npm:NAME``, ``pypi:NAME`` or ``url:ADDRESS``; None where that cannot be told."""
+    if entry.get("url"):
+        return f"url:{entry['url']}"
+    words = [str(entry.get("command") or ""), *map(str, entry.get("args") or ())]
+    program = words.pop(0).replace("\\", "/").rpartition("/")[2].removesuffix(".exe").removesuffix(".cmd")
+    if program == "cmd" and words[1:]:
+        words, program = words[2:], words[1]
+    if re.fullmatch(r"python[\d.]*", program) and words[:1] == ["-m"] and words[1:]:
+        return f"pypi:{words[1].partition('.')[0].replace('_', '-')}"
+    if program == "uv":
+        words = words[words.index("run") + 1 :] if "run" in words else words
+    if program not in ("npx", "bunx", "uv", "uvx", "pipx"):
+        return None
+    registry = "npm" if program in ("npx", "bunx") else "pypi"
+    for flag in ("--from", "--package", "-p", "--spec"):
+        if flag in words[:-1]:
+            words = words[words.index(flag) + 1 :]
+    name = next((word for word in words if not word.startswith("-") and word != "run"), "")
+    if registry == "npm":
+        name = name[:1] + name[1:].partition("@")[0]
+    else:
+        name = re.split(r"[=<>!~@\[ ]", name)[0]
+    return f"{registry}:{name}" if name else None
+
+
 def shown(entry: Mapping[str, Any]) -> str:
     """What an entry runs or calls, on one line, quoted as for a shell."""
     if "url" in entry:

@@ -202,7 +202,7 @@ class ModelStore:
         name = Path(urlsplit(url).path).name
         if not name.endswith(".gguf"):
             raise BadInput(f"{source} does not name a .gguf file.", "Only GGUF models can be loaded.")
-        return self._fetch(_slug(name), self.folder / name, sha256, source, lambda part: _download(url, part, progress))
+        return self._fetch(_slug(name), self.folder / name, sha256, source, lambda part: download(url, part, progress))
 
     def add(self, source: str, *, name: str = "", sha256: str = "", progress: Progress | None = None) -> InstalledModel:
         """Register a local GGUF file where it lies; anything else is pulled."""
@@ -253,7 +253,7 @@ class ModelStore:
         )
 
     def _fetch(self, name: str, target: Path, sha256: str, source: str, fill: Callable[[Path], None]) -> InstalledModel:
-        with self._lock(), _clear_disk_errors(self.folder):
+        with self._lock(), clear_disk_errors(self.folder):
             part = target.with_name(target.name + ".part")
             for stale in self.folder.glob(".unpack-*"):
                 shutil.rmtree(stale, ignore_errors=True)
@@ -323,7 +323,7 @@ def hub_url(source: str) -> str:
     return f"{endpoint}/{owner}/{repo}/resolve/main/{file}"
 
 
-def _download(url: str, part: Path, progress: Progress | None) -> None:
+def download(url: str, part: Path, progress: Progress | None) -> None:
     """GET into ``part``, from where it ends if the server takes ranges."""
     import httpx
 
@@ -419,7 +419,7 @@ def _check(found: str, wanted: str, name: str) -> None:
 
 
 @contextlib.contextmanager
-def _clear_disk_errors(folder: Path) -> Iterator[None]:
+def clear_disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

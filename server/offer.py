@@ -154,6 +154,8 @@ def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, 
     facts = {
         "Package": package,
         "Licence": server.license or "not stated",
+        "Publisher": _publisher(server),
+        "Downloads": f"{int(server.popularity):,} a month" if server.popularity else "not counted",
         "Homepage": homepage if homepage.startswith(("https://", "http://")) else "not stated",
         "Tools": f"{tools}, of which '{tool_name}' is wanted now",
     }
@@ -172,6 +174,13 @@ def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, 
     if given := [f"{name}={value}" for name, value in config.env.items() if not value.startswith("${")]:
         lines.append(f"Set for it: {shlex.join(given)}")
     return "\n".join(lines)
+
+
+def _publisher(server: Server) -> str:
+    if not server.publisher:
+        return "not stated"
+    since = f", first released {server.published}" if server.published else ""
+    return server.publisher + (" (maker of the product)" if server.official else "") + since
 
 
 def _plain(text: str) -> str:

@@ -142,7 +142,7 @@ def test_only_approved_tools_of_servers_out_of_quarantine(
     assert index.get_tool("acme/pdf/pdf_to_text") is None
     assert index.get_tool("acme/pdf/merge_pdfs") is None
     assert index.get_tool("acme/spotify/play_track") is None
-    assert b"Start playing" not in index._arrays["tool.records.data"].tobytes()
+    assert b"Start playing" not in index.storage.arrays["tool.records.data"].tobytes()
 
 
 def test_same_description_is_encoded_once(settings: Settings, encoder: Counting) -> None:

@@ -101,7 +101,13 @@ class Server(Record):
     version: str | None = None
     license: str | None = None
     homepage: str | None = None
+    publisher: str | None = None
+    official: bool = False
+    """Whether the publisher is the maker of the product that the server is for."""
+    published: str | None = None
+    """Day of the first release."""
     popularity: float | None = None
+    """Downloads a month, as the registry counts them."""
     state: ServerState = ServerState.NEEDS_INSTALL
     instructions: str | None = None
     protocol_version: str | None = None
@@ -139,6 +145,11 @@ class Tool(Record):
     @classmethod
     def _none_is_no_schema(cls, value: object) -> object:
         return {} if value is None else value
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this stands for a server as a whole, whose tools are known once it is installed."""
+        return self.tool_id == self.server_id
 
     @property
     def read_only(self) -> bool:

@@ -42,6 +42,16 @@ class Settings(BaseSettings):
     encoder_key: str = Field(default="", repr=False)
     encoder_threads: int = 1
 
+    pack: str = "default"
+    """The built-in catalog of servers that can be installed: ``default`` (the newest of the one that came with
+    Toolscout and those fetched since), ``off``, or the path of a pack."""
+
+    pack_url: str = ""
+    """Where ``toolscout catalog update`` looks for newer packs."""
+
+    pack_keys: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    """Further public keys (hex) whose signatures on packs are believed; commas between them."""
+
     model: str = ""
     """Call generator: a name from ``toolscout model list``; empty means the best one installed, if any."""
 
@@ -166,7 +176,7 @@ class Settings(BaseSettings):
         # the sandbox's installer, a relative path is another one.
         return value and value.expanduser().absolute()
 
-    @field_validator("allowed_hosts", "trusted_proxies", mode="before")
+    @field_validator("allowed_hosts", "trusted_proxies", "pack_keys", mode="before")
     @classmethod
     def _separated(cls, value: object) -> object:
         if not isinstance(value, str):

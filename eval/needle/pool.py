@@ -25,9 +25,8 @@ from toolscout.eval.retrieval.measure import RANK_DEPTH, RetrievalFiles, _build_
 from toolscout.eval.rows import Say, check_files, silent
 from toolscout.index import fusion
 from toolscout.index.bm25 import Bm25Weights, Forward, WordScores
-from toolscout.index.names import id_hash
 from toolscout.index.search import Ask, Ranking, SearchIndex, ToolRequest
-from toolscout.index.vectors import lookup
+from toolscout.index.storage import GenerationStorage
 from toolscout.index.words import has_words, hashes
 from toolscout.settings import Settings
 
@@ -99,11 +98,11 @@ class Haystack:
     def __init__(self, index: SearchIndex, tool_ids: Sequence[str]) -> None:
         """``tool_ids`` are all that may be in a pool; ids that the index lacks are left out of ``tool_ids``."""
         self.index = index
-        wanted = np.array([id_hash(tool_id) for tool_id in tool_ids], dtype=np.uint64)
-        rows = lookup(index.sorted_ids, index.id_order, wanted)
+        assert isinstance(index.storage, GenerationStorage)
+        rows = index.storage.rows_of(tool_ids)
         self.row_of = {tool_id: int(row) for tool_id, row in zip(tool_ids, rows, strict=True) if row >= 0}
         self.id_of = {row: tool_id for tool_id, row in self.row_of.items()}
-        self.words = PoolWords(index.forward)
+        self.words = PoolWords(index.storage.forward)
 
     def mask(self, tool_ids: Sequence[str]) -> Mask:
         """The pool of these tools: bool [rows of the index]."""

@@ -147,11 +147,8 @@ def read_rows(index: SearchIndex, calls: Sequence[Call]) -> list[Row]:
 
 def row_names(index: SearchIndex, tool_ids: set[str]) -> frozenset[str]:
     """Rows of tools as text; the id itself for a tool that is not there."""
-    from toolscout.index.names import id_hash
-    from toolscout.index.vectors import lookup
-
     ids = sorted(tool_ids)
-    found = lookup(index.sorted_ids, index.id_order, np.array([id_hash(i) for i in ids], dtype=np.uint64))
+    found = index.storage.rows_of(ids)
     return frozenset(tool_id if row < 0 else str(row) for tool_id, row in zip(ids, found.tolist(), strict=True))
 
 

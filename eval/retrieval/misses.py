@@ -100,14 +100,11 @@ def _ratio(one: Sequence[str], other: Sequence[str]) -> float:
 
 def _signals(index: SearchIndex, query: str, tool_ids: Sequence[str]) -> dict[str, str]:
     """Score and signals of tools as text, as far as the ranking reaches."""
-    from toolscout.index.names import id_hash
-    from toolscout.index.vectors import lookup
     from toolscout.index.words import has_words
 
     if not has_words(query) or not tool_ids:
         return {}
-    wanted = np.array([id_hash(i) for i in tool_ids], dtype=np.uint64)
-    rows = dict(zip(lookup(index.sorted_ids, index.id_order, wanted).tolist(), tool_ids, strict=True))
+    rows = dict(zip(index.storage.rows_of(tool_ids).tolist(), tool_ids, strict=True))
     ranking = index.rank(index.ask(query), None, min(RANKED_AGAIN, len(index)))
     texts = {}
     for place, row in enumerate(ranking.rows.tolist()):

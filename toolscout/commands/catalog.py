@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolscout.commands.output import AsJson, Yes, confirm, counting, emit, note, progress, say, with_engine
-from toolscout.errors import BadInput, NotFound
+from toolscout.errors import BadInput, NotFound, ToolscoutError
 
 if TYPE_CHECKING:
     from toolscout.server.engine import Engine
+    from toolscout.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="The catalogue: import, export, remove, numbers.")
 index_app = typer.Typer(no_args_is_help=True, help="The search index.")
@@ -167,16 +168,125 @@ def remove(
 
 @app.command("stats")
 def stats(as_json: AsJson = False) -> None:
-    """Count what is in the catalogue."""
+    """Count what is in the catalogue, and in the built-in catalog of servers that can be installed."""
     from toolscout.index.catalogue import Catalogue
 
-    with Catalogue(_no_starter().database_url) as catalogue:
+    settings = _no_starter()
+    with Catalogue(settings.database_url) as catalogue:
         found = catalogue.stats()
+    found["pack"] = pack_facts(settings)
     if as_json:
         emit(found)
         return
     for key, value in found.items():
         say(f"{key:<14}{_line(value)}")
+
+
+def pack_facts(settings: Settings) -> dict[str, Any] | str:
+    """What is in the pack in use, and how old it is; a word where there is none."""
+    from datetime import UTC, date, datetime
+
+    from toolscout.index.pack.current import find_pack
+
+    try:
+        found = find_pack(settings)
+    except ToolscoutError as error:
+        return str(error)
+    if found is None:
+        return "off" if settings.pack == "off" else "none"
+    manifest = found.manifest
+    age = datetime.now(UTC).date() - date.fromisoformat(manifest.date)
+    facts = {
+        "date": manifest.date, "days_old": age.days, "servers": manifest.servers, "tools": manifest.tools,
+        "known_as_a_whole": manifest.vendors, "worked_calls": manifest.exemplars, "lines_of_ours": manifest.lines,
+        "newest_listing": manifest.crawled, "file": str(found.path), "megabytes": round(found.path.stat().st_size / 1e6, 1),
+    }  # fmt: skip
+    return facts | ({"problem": found.problem} if found.problem else {})
+
+
+@app.command("update")
+def update(
+    source: Annotated[
+        str, typer.Option("--from", help="Address or file of a pack; its signature is beside it.", show_default=False)
+    ] = "",
+    older: Annotated[bool, typer.Option("--older", help="Take one that is older than the one in use, too.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Go back to the pack before.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a newer built-in catalog into use: checked by SHA-256 and signature, in one step; the old one is kept."""
+    from toolscout.index.pack.current import roll_back
+    from toolscout.server.pack_update import update_pack
+
+    settings = _no_starter()
+    if back and source:
+        raise BadInput("Give --from or --back, not both.")
+    if back:
+        manifest = roll_back(settings)
+    else:
+        source = source or settings.pack_url
+        if not source:
+            raise BadInput(
+                "There is no address to update from.", "Give --from ADDRESS or FILE, or set TOOLSCOUT_PACK_URL."
+            )
+        with progress("Fetching") as tick:
+            manifest = update_pack(source, settings, older=older, progress=lambda done, total: tick(done, total))
+    if as_json:
+        emit({"date": manifest.date, "servers": manifest.servers, "tools": manifest.tools})
+    else:
+        say(f"The catalog of {manifest.date} is in use: {manifest.servers:,} servers, {manifest.tools:,} tools.")
+
+
+@app.command("build-pack")
+def build_pack_file(
+    out: Annotated[Path, typer.Argument(help="The pack to write, such as 2026-11-25.pack.")],
+    work: Annotated[Path, typer.Option(help="Folder of the build: a catalogue, and vectors that are kept.")],
+    servers: Files = None,
+    tools: Files = None,
+    sources: Annotated[
+        Path | None, typer.Option(help="Folder of lines.tsv, vendors.jsonl and so on.", show_default="the repository's")
+    ] = None,
+    date: Annotated[str, typer.Option(help="The pack's date.", show_default="today")] = "",
+    key: Annotated[Path | None, typer.Option(help="Sign it with this key.", show_default=False)] = None,
+    new_key: Annotated[bool, typer.Option("--new-key", help="Make the key first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build a pack from what a crawl exported: facts, vectors, hashed words; no text of others (docs/PACK.md)."""
+    from dataclasses import asdict
+    from datetime import UTC, datetime
+
+    import toolscout.index.pack
+    from toolscout.index import snapshot
+    from toolscout.index.build import build_index
+    from toolscout.index.catalogue import Catalogue
+    from toolscout.index.encoder import make_encoder
+    from toolscout.index.pack.build import build_pack
+    from toolscout.index.pack.signature import make_key, sha256, sign
+    from toolscout.index.pack.sources import PackSources
+    from toolscout.index.storage import GenerationStorage
+    from toolscout.index.transfer import import_files
+
+    if new_key and key is not None:
+        say(f"Public key: {make_key(key)}")
+    day = date or datetime.now(UTC).date().isoformat()
+    own = PackSources.read(sources or Path(toolscout.index.pack.__file__).parent / "sources")
+    settings = _no_starter().model_copy(update={"home": work.absolute(), "database": "", "pack": "off"})
+    settings.home.mkdir(parents=True, exist_ok=True)
+    encoder = make_encoder(settings, threads=2)
+    with Catalogue(settings.database_url) as catalogue, progress("Building") as tick:
+        import_files(catalogue, servers=list(servers or ()), tools=list(tools or ()), progress=counting(tick))
+        build_index(catalogue, settings, encoder=encoder, progress=counting(tick))
+    generation = snapshot.current(settings.index_dir)
+    if generation is None:
+        raise NotFound(f"There is nothing to pack in {work}.", "Give --servers and --tools.")
+    folder = settings.index_dir / generation
+    manifest = build_pack(GenerationStorage(folder, snapshot.read_meta(folder)), encoder, own, out, date=day)
+    made = {**asdict(manifest), "sha256": sha256(out), "bytes": out.stat().st_size}
+    if key is not None:
+        made["signed_by"] = sign(out, key)
+    if as_json:
+        emit(made)
+    else:
+        say(f"{out}: {manifest.servers:,} servers, {manifest.tools:,} tools, {made['bytes'] / 1e6:.1f} MB")
 
 
 def _line(value: Any) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from toolscout.commands.confining import AllowHost, AllowNetwork, AllowRead, AllowWrite, Confined, sandbox_entry
 from toolscout.commands.listing import list_added, show_listed
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table, with_engine
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, table, with_engine
 from toolscout.errors import BadInput, NotFound, StorageError
-from toolscout.records import ServerState
+from toolscout.records import Server, ServerState
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
@@ -147,7 +149,20 @@ def _entry(
         return package.split("==")[0].split("@")[0], pypi_entry(package, command, extra=beside), []
     if command:
         return name, {"command": command[0], "args": list(command[1:])}, []
+    server = _known_server(name, settings)
+    show_facts(server)
+    launch = catalogue_launch(server)
+    return server.server_id, launch.filled(values), list(launch.required)
+
+
+def _known_server(name: str, settings: Settings) -> Server:
+    """A server of the catalogue or of the pack, by its id; by a name in plain words, a person chooses among a few.
+
+    Raises NotFound where there is none, or several and nobody to choose.
+    """
     from toolscout.index.catalogue import Catalogue
+    from toolscout.index.encoder import make_encoder
+    from toolscout.server.box import open_box
 
     hint = "Say what to run (toolscout add NAME -- COMMAND ARGS...), give --url, or npm:PACKAGE or pypi:PACKAGE."
     try:
@@ -155,10 +170,45 @@ def _entry(
             server = catalogue.get_server(name)
     except StorageError:
         server = None
+    box = None if server is not None else open_box(settings, make_encoder(settings), None)
+    if box is not None:
+        server = box.get_server(name)
+        if server is None and (choices := box.servers_called(name)):
+            return _chosen(name, choices)
     if server is None:
-        raise NotFound(f"The catalogue has no server {name!r}.", hint)
-    launch = catalogue_launch(server)
-    return name, launch.filled(values), list(launch.required)
+        raise NotFound(f"No server {name!r} is known.", hint)
+    return server
+
+
+def _chosen(name: str, choices: Sequence[Server]) -> Server:
+    """The server that a person chooses. Raises NotFound where there is nobody to ask."""
+    lines = [f"{number}. {line}" for number, line in enumerate(map(fact_line, choices), 1)]
+    note(f"Servers for {name!r}, the most trusted first:")
+    for line in lines:
+        note(f"  {line}")
+    if not sys.stdin.isatty():
+        raise NotFound(
+            f"{name!r} may mean several servers.", f"Name one by its id: toolscout add {choices[0].server_id}"
+        )
+    number = typer.prompt("Which one", type=click.IntRange(1, len(choices)), default=1, err=True)
+    return choices[int(number) - 1]
+
+
+def fact_line(server: Server) -> str:
+    """What a person goes by when choosing: id, publisher, use, license, and what it is for."""
+    facts = [
+        f"{server.publisher}{' (official)' if server.official else ''}" if server.publisher else "",
+        f"{int(server.popularity):,} downloads a month" if server.popularity else "",
+        server.license or "",
+        "hosted: asks you to log in or for a key" if server.install.url else "",
+    ]
+    said = ", ".join(fact for fact in facts if fact) or "nothing known of its publisher"
+    return printable(f"{server.server_id}  ({said})  {server.description[:90]}".rstrip())
+
+
+def show_facts(server: Server) -> None:
+    """Show what is known of a server that is about to be added."""
+    note(fact_line(server))
 
 
 def _merge_options(entry: dict[str, Any], header: Sequence[str], env: Sequence[str], cwd: Path | None) -> None:

@@ -57,10 +57,12 @@ def _show_found(answer: dict[str, Any]) -> None:
             (printable(tool["tool_id"]), "bold cyan"),
             f"  {tool['score']:.2f}  ",
             (tool["state"], "green" if tool["state"] == "ready" else "yellow"),
+            f"  {printable(tool['publisher'])}" if "publisher" in tool else "",
         )
         console.print(head)
         console.print(Text("    " + printable(tool["summary"])))
-        console.print(Text(f"    ({printable(tool['signature'])})", style="dim"))
+        if "kind" not in tool:
+            console.print(Text(f"    ({printable(tool['signature'])})", style="dim"))
         if "description" in tool:
             console.print(Text(_indented(tool["description"].strip())))
             console.print(Text(_indented(json.dumps(tool["input_schema"], indent=2, ensure_ascii=False)), style="dim"))

@@ -1,0 +1,101 @@
+"""Search over a pack: as over any index, and with an eye on who publishes a server and which product a request names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from toolscout.errors import StorageError
+from toolscout.index import fusion
+from toolscout.index.document import DOCUMENT_VERSION
+from toolscout.index.encoder import Encoder
+from toolscout.index.pack.file import PackFile
+from toolscout.index.pack.storage import PackStorage
+from toolscout.index.products import Mention
+from toolscout.index.search import Ask, Floats, Ranking, Rows, SearchIndex
+from toolscout.records import Server
+
+NAMED = 1.0
+UNSURE = 0.4
+"""How much of the weight a product gets that a request names for sure, and one whose name is an ordinary word, too."""
+
+_NAMED_ROWS = 200
+"""Tools of the named products that are candidates."""
+
+
+@dataclass(frozen=True)
+class Priors:
+    """Score that a tool gains for its server: of a product that the request names, and for its publisher and use."""
+
+    product: float = 0.5
+    trust: float = 0.15
+
+
+class PackIndex(SearchIndex):
+    """An open pack. Use ``PackIndex.open_pack``."""
+
+    storage: PackStorage
+    priors = Priors()
+
+    @classmethod
+    def open_pack(cls, path: Path, encoder: Encoder) -> PackIndex:
+        """Open a pack for an encoder.
+
+        Raises StorageError if it cannot be read, or was made with another encoder.
+        """
+        pack = PackFile.open(path)
+        manifest = pack.manifest
+        if (manifest.encoder, manifest.document_version) != (encoder.fingerprint, DOCUMENT_VERSION):
+            raise StorageError(
+                f"The pack {path.name} was made with another encoder.",
+                "Unset TOOLSCOUT_ENCODER, or build a pack with `toolscout catalog build-pack`.",
+            )
+        return cls(PackStorage(pack), encoder, fusion.params_for(encoder))
+
+    def tools_of(self, server_id: str) -> int:
+        """How many tools of a server are known; 0 where it is known as a whole."""
+        row = self.server_row(server_id)
+        if row < 0:
+            return 0
+        rows = self.tool_servers == row
+        return int(rows.sum() if self.storage.whole is None else (rows & ~self.storage.whole).sum())
+
+    def servers_called(self, text: str, count: int = 8) -> list[Server]:
+        """Servers that a person may mean by a name, the most trusted first."""
+        products = self.storage.products
+        rows = set(np.flatnonzero(self._called(text)).tolist())
+        for mention in products.mentioned(text):
+            rows.update(products.servers(mention.product).tolist())
+        best = sorted(rows, key=lambda row: (-float(self.storage.trust[row]), row))[:count]
+        return [self.storage.server(row) for row in best]
+
+    def mentioned(self, ask: Ask) -> list[Mention]:
+        """Products that a request names."""
+        return self.storage.products.mentioned(ask.text)
+
+    def rank(
+        self, ask: Ask, allowed: npt.NDArray[np.bool_] | None, depth: int, favoured: Floats | None = None
+    ) -> Ranking:
+        """As `SearchIndex.rank`, with `Priors`; of the rows that stand for one server the best is kept."""
+        bias = self.priors.trust * self.storage.trust
+        for mention in self.mentioned(ask):
+            servers = self.storage.products.servers(mention.product)
+            bias[servers] += np.float32(self.priors.product * (NAMED if mention.sure else UNSURE))
+        bias /= np.float32(fusion.FAVOUR)
+        return super().rank(ask, allowed, depth, bias if favoured is None else bias + favoured)
+
+    def _candidates(self, ask: Ask, allowed: npt.NDArray[np.bool_] | None) -> Rows | None:
+        rows = super()._candidates(ask, allowed)
+        named = [self.storage.products.servers(mention.product) for mention in self.mentioned(ask)]
+        if rows is None or not any(map(len, named)):
+            return rows
+        servers = np.zeros(self.meta.servers, dtype=np.bool_)
+        servers[np.concatenate(named)] = True
+        theirs = servers[self.tool_servers]
+        if allowed is not None:
+            theirs &= allowed
+        near = self.storage.tools.nearest(ask.tool_vector, _NAMED_ROWS, theirs)
+        return np.union1d(rows, near)
