@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,8 @@ class ListingReport:
     new: int = 0
     gone: int = 0
     problems: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    """How many of the listing are not deployed, by the reason."""
     error: str = ""
     """Why it stopped early; the same command goes on from there."""
 
@@ -145,6 +147,8 @@ class Crawl:
             finally:
                 if costs is not None:  # those of a batch that the site's failure cut short, too
                     self.state.put_costs(costs.take())
+            unmatched = {"no match for --pattern": source.unmatched} if source.unmatched else {}
+            report.left_out = {**unmatched, **self.state.left_out(key)}
         return reports
 
     async def deploy(self, place: Place, options: DeployOptions | None = None, tell: Tell | None = None) -> Progress:

@@ -203,6 +203,15 @@ class State:
             )
         return gone
 
+    def left_out(self, key: str) -> dict[str, int]:
+        """How many of a listing's entries are not deployed for what they are, by the reason, most first."""
+        rows = self._db.execute(
+            "SELECT e.reason, count(*) AS many FROM mention m JOIN entry e USING (server_id) WHERE m.key = ? "
+            "AND e.verdict NOT IN ('server', 'unknown') GROUP BY e.reason ORDER BY many DESC, e.reason",
+            (key,),
+        )
+        return {row["reason"]: row["many"] for row in rows}
+
     def _put_entry(self, found: Found, moment: str) -> bool:
         server, verdict, reason, args = found.server, str(found.verdict), found.reason, json.dumps(found.args)
         row = self._db.execute("SELECT * FROM entry WHERE server_id = ?", (server.server_id,)).fetchone()

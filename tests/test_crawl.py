@@ -916,6 +916,25 @@ def test_bad_input_is_one_sentence(home: Path, tmp_path: Path, options: list[str
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
+def test_names_of_a_file_are_taken_whatever_they_look_like(home: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("@x/server-everything\ntides-mcp\ntides-mcp-linux-x64\nmseep-tides-mcp\n")
+
+    def listed(*options: str) -> tuple[int, dict[str, int], str]:
+        work = tmp_path / f"w{len(options)}"
+        line = ["crawl", "--work", str(work), "--names", f"npm={names}", "--no-deploy", *options]
+        report = json.loads(run_cli(*line, "--json", env={"TOOLSCOUT_HOME": str(home)}).stdout)["listed"][0]
+        return report["listed"], report["left_out"], run_cli(*line, env={"TOOLSCOUT_HOME": str(home)}).stderr
+
+    by_name = {"a re-upload scope": 1, "one platform's binaries": 1}
+    count, left_out, said = listed()
+    assert (count, left_out) == (4, by_name)
+    assert "npm leaves out 2: 1 (a re-upload scope), 1 (one platform's binaries)." in said
+    count, left_out, said = listed("--pattern", "mcp")
+    assert (count, left_out) == (3, {"no match for --pattern": 1, **by_name})
+    assert "npm leaves out 3: 1 (no match for --pattern)" in said
+
+
 def test_interpreters_that_are_all_too_old_are_noticed(tmp_path: Path) -> None:
     pythons = {name: tmp_path / name for name in ("python3.11", "python3.12", "python3")}
     for name in ("python3.11", "python3.12"):

@@ -62,7 +62,12 @@ def crawl(
         list[Path] | None,
         typer.Option(help="File of such packages, as --export writes it: a crawl made again.", show_default=False),
     ] = None,
-    pattern: Annotated[str, typer.Option(help="Which names are taken (regular expression).")] = "mcp",
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            help="Which names are taken (regular expression).", show_default="mcp; every name of a --names file"
+        ),
+    ] = None,
     details: Annotated[
         bool, typer.Option("--details", help="Ask npm about each package before installing it.")
     ] = False,
@@ -215,7 +220,7 @@ class _Wanted:
         sources: list[str],
         names: list[str],
         packages: list[Coordinate],
-        pattern: str,
+        pattern: str | None,
         details: bool,
         registry_url: str,
         config: list[Path],
@@ -461,6 +466,9 @@ def _tell(listed: list[ListingReport], done: Progress | None, result: dict[str, 
     for r in listed:
         gone = f", {r.gone:,} gone" if r.gone else ""
         say(f"{r.source}: {r.listed:,} listed, {r.new:,} new{gone}")
+        if r.left_out:
+            why = ", ".join(f"{count:,} ({reason})" for reason, count in r.left_out.items())
+            note(f"{r.source} leaves out {sum(r.left_out.values()):,}: {why}.")
         if r.error:
             note(f"{r.source} stopped early: {r.error} The same command goes on from there.")
     if done is not None and not done.total:
