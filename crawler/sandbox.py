@@ -242,6 +242,26 @@ def probe(sandbox: Sandbox) -> str | None:
     return f"it can reach {lines[2]}" if lines[2] != "done" else None
 
 
+def refusal(sandbox: Sandbox, job: Job) -> str:
+    """Why a program that should end at once does not start in a sandbox, its own last line; empty where it does."""
+    try:
+        done = subprocess.run(
+            sandbox.command(job),
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+        )
+    except NotAllowed as error:
+        return str(error)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return type(error).__name__
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][:200]
+
+
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a sandboxed program: nothing of ours."""
     fixed = {

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -74,6 +74,21 @@ class Installer(ABC):
     """Installs packages of one registry."""
 
     registry: ClassVar[str]
+    problems: list[str]
+    """What of its programs is missing here or cannot be run, each in half a sentence."""
+
+    @property
+    @abstractmethod
+    def usable(self) -> bool:
+        """Whether all that it needs is here."""
+
+    @abstractmethod
+    def keep_starting(self, refusal: Callable[[Entry], str]) -> None:
+        """Give up interpreters that do not start where servers run, and note that among the problems.
+
+        Args:
+            refusal: why one does not start there; empty where it does.
+        """
 
     @abstractmethod
     async def install(

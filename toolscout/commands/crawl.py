@@ -288,9 +288,7 @@ class _Kit:
         from toolscout.crawler.station import open_installers
 
         setup = self._setup
-        usable = open_installers(self.crawling.work, setup.limits, setup.npm_client, setup.pythons)
-        for registry in sorted({"npm", "pypi"} - usable.keys()):
-            note(f"{registry} packages are left out: what installs or runs them is not here.")
+        usable = open_installers(self.crawling.work, setup.limits, setup.npm_client, setup.pythons, note)
         pypi = usable.get("pypi")
         if isinstance(pypi, PypiInstaller) and _only_older([python for python, _ in pypi.pythons]):
             note("Many PyPI packages want Python 3.12 or newer, and none is here; --python names others.")
@@ -305,12 +303,12 @@ class _Kit:
             return Cluster(self._ray, setup, self._workers, note)
         from toolscout.crawler.place import Here
         from toolscout.crawler.sandbox import choose
-        from toolscout.crawler.station import Station
+        from toolscout.crawler.station import Station, keep_starting
 
         box = choose(setup.sandbox)
         if not box.confined:
             note("WARNING: servers run without a sandbox, with access to the network and to what this user may read.")
-        work, installers = self.crawling.work, self.installers
+        work, installers = self.crawling.work, keep_starting(box, self.installers, setup.limits, note)
         return Here(Station(box, work, installers, fetcher, setup.limits, setup.keep_free), self._workers)
 
 
