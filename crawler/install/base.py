@@ -105,6 +105,10 @@ class Installer(ABC):
             DeployError: of class ``install``, with what the client said.
         """
 
+    def interpreter(self) -> Entry | None:
+        """A Python that starts where servers run, for programs of ours; None where there is none."""
+        return None
+
     def other_runtime(self, entry: Entry, said: str) -> Entry | None:
         """The same command under another runtime that is here, where what it said calls for that one."""
         return None

@@ -62,6 +62,12 @@ class PypiInstaller(Installer):
         """Whether uv and an interpreter that an unprivileged user can run are here."""
         return bool(self._uv and self.pythons)
 
+    def interpreter(self) -> Entry | None:
+        """See `Installer.interpreter`."""
+        for python, prefix in self.pythons:
+            return Entry(python.name, (self._bases[python], "-I"), prefix)
+        return None
+
     def keep_starting(self, refusal: Callable[[Entry], str]) -> None:
         """See `Installer.keep_starting`."""
         for python, prefix in list(self.pythons):
