@@ -175,6 +175,7 @@ class DeployOptions:
         retry: failure classes that are tried again.
         sources: deploy only what one of these listings (`Source.key`) has; None: all that waits.
         named: servers that are tried again whatever became of them, unless they gave tools.
+        first: servers that are deployed before all others, in this order.
     """
 
     limit: int = 0
@@ -182,6 +183,7 @@ class DeployOptions:
     retry: Collection[str] = ()
     sources: Collection[str] | None = None
     named: Collection[str] = ()
+    first: Sequence[str] = ()
 
 
 class _Run:
@@ -199,7 +201,11 @@ class _Run:
         options = self._options
         async with self._place as place:
             todo = self._state.todo(
-                retry=options.retry, registries=place.registries, sources=options.sources, named=options.named
+                retry=options.retry,
+                registries=place.registries,
+                sources=options.sources,
+                named=options.named,
+                first=options.first,
             )
             self._waiting.extend(todo[: options.limit] if options.limit else todo)
             self._progress.total = len(self._waiting)

@@ -9,7 +9,7 @@ import json
 import sqlite3
 import time
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -256,6 +256,7 @@ class State:
         registries: Collection[str] | None = None,
         sources: Collection[str] | None = None,
         named: Collection[str] = (),
+        first: Sequence[str] = (),
     ) -> list[Todo]:
         """What is to be deployed: what never was, and what one of its listings says has changed since.
 
@@ -266,6 +267,7 @@ class State:
             registries: only packages of these.
             sources: only what one of these listings (`Source.key`) has.
             named: servers that are tried again whatever became of them, unless they gave tools.
+            first: servers that come before all others, in this order.
         """
         marks = ",".join("?" * len(retry))
         rows = self._db.execute(
@@ -280,7 +282,8 @@ class State:
             holes = ",".join("?" * len(sources))
             found = self._db.execute(f"SELECT server_id FROM mention WHERE key IN ({holes})", tuple(sources))
             listed = {row["server_id"] for row in found}
-        rows.sort(key=lambda row: zlib.crc32(row["server_id"].encode()))
+        place = {server_id: number for number, server_id in reversed(list(enumerate(first)))}
+        rows.sort(key=lambda row: (place.get(row["server_id"], len(first)), zlib.crc32(row["server_id"].encode())))
         return [
             Todo(Server.model_validate_json(row["record"]), tuple(json.loads(row["args"])), row["published"])
             for row in rows

@@ -68,6 +68,10 @@ def crawl(
             help="Which names are taken (regular expression).", show_default="mcp; every name of a --names file"
         ),
     ] = None,
+    in_order: Annotated[
+        bool,
+        typer.Option("--in-order", help="Deploy in the order of the files of --names and --packages: most used first."),
+    ] = False,
     details: Annotated[
         bool, typer.Option("--details", help="Ask npm about each package before installing it.")
     ] = False,
@@ -188,6 +192,8 @@ def crawl(
         wanted.again = bool(since) and not wanted.sources and not named
         if not packages:  # of a crawl that is made again, what failed has failed
             options = replace(options, named=[package.server_id for package in named])
+        if in_order:
+            options = replace(options, first=wanted.in_order())
         _check_outputs(export, report, known or [])
         listed, done = asyncio.run(_until_sigterm(_work(kit, wanted, options, since, fresh, deploy)))
         result: dict[str, Any] = {"work": str(folder), "listed": [vars(r) for r in listed]}
@@ -241,6 +247,14 @@ class _Wanted:
         """All that was listed before, in place of sources that are named."""
         if config and "clients" not in self.sources:
             self.sources.append("clients")
+
+    def in_order(self) -> list[str]:
+        """The servers that files and options name, in their order: those of --names first."""
+        from toolscout.crawler.sources.base import package_id
+        from toolscout.crawler.sources.names import read_names
+
+        listed = [package_id(registry, name) for registry, file in self.names.items() for name in read_names(file)]
+        return [*listed, *(package.server_id for package in self.packages)]
 
 
 def _since(text: str) -> str:
