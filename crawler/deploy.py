@@ -37,6 +37,8 @@ _ROUNDS = 8
 """Most starts of one command."""
 _RECIPE_ROUNDS = 3
 """Most starts of a recipe: one that has aged leaves time for what is found out without it."""
+_SUBCOMMANDS = 2
+"""Most subcommands in a row: ``server start``."""
 _PIN_DAYS = 3
 _LEAST = 2.0
 """A start that would get fewer seconds is not worth it."""
@@ -65,6 +67,8 @@ class Start:
     env: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Variables whose value is meant as it is (``MCP_TRANSPORT=stdio``)."""
+    here: Mapping[str, str] = field(default_factory=dict)
+    """Variables that nobody but this crawl needs."""
     copied: tuple[Path, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     """Files that it finds, by their paths."""
@@ -106,7 +110,7 @@ class _Tried:
 
     switches: list[tuple[tuple[str, ...], Mapping[str, str]]] = field(default_factory=lambda: list(_STDIO))
     scanned: bool = False
-    subcommands: set[str] = field(default_factory=set)
+    subcommands: list[str] = field(default_factory=list)
     positional: bool = False
     runtime: bool = False
     http: Verdict | None = None
@@ -216,9 +220,7 @@ class Deployer:
         if not installed.entries:
             verdict, reason = by_metadata(installed.metadata, has_entry=False)
             raise DeployError(Failure.NO_ENTRY_POINT, str(verdict), reason)
-        if recipe is not None and await self._try_recipe(outcome, installer, installed, recipe, slot):
-            return
-        if await self._try_entries(outcome, installer, installed, args, slot):
+        if await self._try(outcome, installer, installed, recipe, args, slot):
             return
         found = outcome.verdict
         missing = missing_extra(found.evidence, package) if found and installer.registry == "pypi" and not extra else ""
@@ -228,7 +230,7 @@ class Deployer:
                 whole = await self._install(outcome, installer, folder, package, version, None, extra)
             except DeployError:
                 return
-            if whole.entries and await self._try_entries(outcome, installer, whole, args, slot):
+            if whole.entries and await self._try(outcome, installer, whole, recipe, args, slot):
                 return
             found = outcome.verdict
         dated = installer.registry == "pypi" and found is not None and found.failure is Failure.CRASHED
@@ -244,7 +246,7 @@ class Deployer:
         except DeployError:
             return
         if pinned.entries:
-            await self._try_entries(outcome, installer, pinned, args, slot)
+            await self._try(outcome, installer, pinned, recipe, args, slot)
 
     async def _install(
         self,
@@ -266,6 +268,23 @@ class Deployer:
             outcome.install_seconds += time.monotonic() - began
         return outcome.installed
 
+    async def _try(
+        self,
+        outcome: Outcome,
+        installer: Installer,
+        installed: Installed,
+        recipe: Recipe | None,
+        args: _Arguments,
+        slot: int,
+    ) -> bool:
+        """Start an installation as its recipe says, then in all other ways; whether it listed tools."""
+        if recipe is not None:
+            if await self._try_recipe(outcome, installer, installed, recipe, slot):
+                return True
+            if outcome.verdict is not None and _dependencies_broke(installer, installed, outcome.verdict):
+                return False
+        return await self._try_entries(outcome, installer, installed, args, slot)
+
     async def _try_recipe(
         self, outcome: Outcome, installer: Installer, installed: Installed, recipe: Recipe, slot: int
     ) -> bool:
@@ -273,7 +292,9 @@ class Deployer:
         began = time.monotonic()
         entry = next((e for e in installed.entries if e.name == recipe.entry), installed.entries[0])
         http = recipe.http and self._carrier() is not None
-        how = Start(entry, recipe.args, recipe.shown, recipe.env, recipe.fixed, files=recipe.files, http=http)
+        how = Start(
+            entry, recipe.args, recipe.shown, recipe.env, recipe.fixed, recipe.here, files=recipe.files, http=http
+        )
         try:
             return await self._try_entry(outcome, installer, installed, how, slot, _RECIPE_ROUNDS)
         finally:
@@ -371,9 +392,10 @@ class Deployer:
             return replace(current, entry=other) if other else None
         if verdict.failure is Failure.NEEDS_ARGUMENTS or verdict.cause == "prints_and_exits":
             word = dummies.subcommand(text)
-            if word and not tried.subcommands:
-                tried.subcommands.add(word)
-                return replace(current, args=(*first.args, word), shown=(*first.shown, word))
+            if word and word not in tried.subcommands and len(tried.subcommands) < _SUBCOMMANDS:
+                tried.subcommands.append(word)
+                words = tried.subcommands
+                return replace(current, args=(*first.args, *words), shown=(*first.shown, *words))
             return _with_arguments(current, text, tried) if verdict.failure is Failure.NEEDS_ARGUMENTS else None
         if _dependencies_broke(installer, installed, verdict):
             return None
@@ -414,7 +436,7 @@ class Deployer:
         carrier = self._carrier() if how.http else None
         if carrier is not None:
             argv, readable = (*carrier.argv, "-c", _text_of("bridge.py"), *argv), (*readable, *carrier.readable)
-        env, files = {**how.env, **how.fixed}, dict(how.files)
+        env, files = {**how.env, **how.fixed, **how.here}, dict(how.files)
         if how.stubbed:
             env["NODE_OPTIONS"], files[_STUB] = f"--require={_STUB}", _text_of("stub.cjs")
         job = Job(

@@ -34,6 +34,8 @@ class Recipe:
     """Variables with dummies; only their names are recorded."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Variables whose value is meant as it is."""
+    here: Mapping[str, str] = field(default_factory=dict)
+    """Variables that nobody but this crawl needs: they are not recorded."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts of files that it finds in its working folder, or in its home (``~/``)."""
 
