@@ -360,7 +360,9 @@ class Deployer:
         return False
 
     def _carrier(self) -> Entry | None:
-        """The interpreter that runs `toolscout.crawler.bridge`."""
+        """The interpreter that runs `toolscout.crawler.bridge`; none where that could reach somebody else's ports."""
+        if not self.sandbox.confined:
+            return None
         return next((found for i in self.installers.values() if (found := i.interpreter())), None)
 
     async def _next(
@@ -377,7 +379,8 @@ class Deployer:
         if verdict.cause == "writes_beside_itself":
             return replace(current, copied=_outermost(installed.own)) if not current.copied and installed.own else None
         if verdict.cause == "native_module":
-            return None if current.stubbed or installer.registry != "npm" else replace(current, stubbed=True)
+            fits = installer.registry == "npm" and self.sandbox.confined and not current.stubbed
+            return replace(current, stubbed=True) if fits else None
         if verdict.cause == "http_only":
             if current.http:
                 return None
