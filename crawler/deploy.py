@@ -485,12 +485,13 @@ class Deployer:
             outcome.listing = outcome.listing or listing
         elif listing is not None:
             given = given_by(how.env, how.args, how.shown)
-            given |= {f"key {n}": value for n, value in enumerate(made_up(how.files), 1)}
+            parts = made_up((*how.env.values(), *how.args, *how.files.values()))
+            given |= {f"key {n}": value for n, value in enumerate(parts, 1)}
             outcome.listing = without_traces(listing, given, installed.folder)
             outcome.start, outcome.verdict, outcome.endpoint = how, None, running.endpoint if how.http else {}
             # Variables that it was given unasked, and that hold no secret, it may well do without.
             outcome.needs_key = any(n not in how.guessed or dummies.is_secret(n) for n in how.env)
-            outcome.needs_key |= any("<key>" in word for word in how.shown) or any(made_up(how.files))
+            outcome.needs_key |= any("<key>" in word for word in how.shown) or any(made_up(how.files.values()))
             outcome.needs_key |= outcome.endpoint.get("authorized") is True
             outcome.needs_arguments = how.args != how.shown
         return verdict, said

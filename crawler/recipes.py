@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -55,9 +55,9 @@ def read_recipes(text: str) -> dict[str, Recipe]:
     return {server_id: _recipe(written) for server_id, written in tomllib.loads(text).items()}
 
 
-def made_up(files: Mapping[str, str]) -> Iterator[str]:
-    """The dummies in the texts of files: they hold the digits that no real key has."""
-    for text in files.values():
+def made_up(texts: Iterable[str]) -> Iterator[str]:
+    """The dummies in texts, part by part: a server may show one part alone of ``user/key:secret``."""
+    for text in texts:
         yield from _MADE_UP.findall(text)
 
 

@@ -23,7 +23,7 @@ _RECIPE = """
 ["npm/by-hand-mcp"]
 entry = "second"
 args = ["--mode", "mcp", { "--token=<key>" = "--token=tk_{hex}" }, { "<directory>" = "/tmp/work/notes" }]
-env = { ACME_SITE = "https://acme.invalid/abc", ACME_KEY = "" }
+env = { ACME_SITE = "https://acme.invalid/abc", ACME_KEY = "", ACME_PAIR = "AC{hex}/SK{hex}" }
 fixed = { TRANSPORT = "stdio" }
 files = { "notes/acme.json" = '{"secret": "sec_{hex}"}', "~/.acme" = "x" }
 """
@@ -31,6 +31,7 @@ _CODE = """
 const { serve, tool } = require('tiny-mcp'), fs = require('node:fs')
 if (process.argv.length < 5) { console.error('No.'); process.exit(1) }
 const text = [...process.argv.slice(2), process.env.ACME_SITE, process.env.ACME_KEY, process.env.TRANSPORT,
+  process.env.ACME_PAIR.split('/')[0],
   fs.readFileSync(process.argv[5] + '/acme.json'), fs.readFileSync(process.env.HOME + '/.acme')].join(' ')
 serve('hand', [tool('wave', text)])
 """
@@ -69,6 +70,7 @@ async def test_a_recipe_is_tried_first_and_leaves_no_dummy(packages: PackageServ
     assert {v.name: v.description for v in server.install.env} == {
         "ACME_SITE": None,
         "ACME_KEY": None,
+        "ACME_PAIR": None,
         "TRANSPORT": "TRANSPORT=stdio",
     }
     said = json.dumps([outcome.listing.tools, server.to_json()])
@@ -108,7 +110,7 @@ def test_the_recipes_are_well_written() -> None:
         registry, _, package = server_id.partition("/")
         assert server_id == package_id(registry, package) and registry in ("npm", "pypi")
         assert recipe != replace(Recipe(), http=recipe.http), f"{server_id} says nothing"
-        assert not list(made_up({"": " ".join(recipe.shown)}))
+        assert not list(made_up(recipe.shown))
         assert all(text not in " ".join(recipe.shown) for text in ("/tmp/", "localhost", "example."))
     with pytest.raises(TypeError, match="argz"):
         read_recipes('["npm/x"]\nargz = []')
