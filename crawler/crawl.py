@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,8 @@ class ListingReport:
     new: int = 0
     gone: int = 0
     problems: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    """How many of the listing are not deployed, by the reason."""
     error: str = ""
     """Why it stopped early; the same command goes on from there."""
 
@@ -145,6 +147,8 @@ class Crawl:
             finally:
                 if costs is not None:  # those of a batch that the site's failure cut short, too
                     self.state.put_costs(costs.take())
+            unmatched = {"no match for --pattern": source.unmatched} if source.unmatched else {}
+            report.left_out = {**unmatched, **self.state.left_out(key)}
         return reports
 
     async def deploy(self, place: Place, options: DeployOptions | None = None, tell: Tell | None = None) -> Progress:
@@ -171,6 +175,7 @@ class DeployOptions:
         retry: failure classes that are tried again.
         sources: deploy only what one of these listings (`Source.key`) has; None: all that waits.
         named: servers that are tried again whatever became of them, unless they gave tools.
+        first: servers that are deployed before all others, in this order.
     """
 
     limit: int = 0
@@ -178,6 +183,7 @@ class DeployOptions:
     retry: Collection[str] = ()
     sources: Collection[str] | None = None
     named: Collection[str] = ()
+    first: Sequence[str] = ()
 
 
 class _Run:
@@ -195,7 +201,11 @@ class _Run:
         options = self._options
         async with self._place as place:
             todo = self._state.todo(
-                retry=options.retry, registries=place.registries, sources=options.sources, named=options.named
+                retry=options.retry,
+                registries=place.registries,
+                sources=options.sources,
+                named=options.named,
+                first=options.first,
             )
             self._waiting.extend(todo[: options.limit] if options.limit else todo)
             self._progress.total = len(self._waiting)

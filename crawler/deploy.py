@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from toolscout.crawler.install.base import Entry, Installed, Installer, own_fold
 from toolscout.crawler.limits import Limits
 from toolscout.crawler.listing import Gone, Listing, read_listing
 from toolscout.crawler.process import Running, kill_all, naming, start
+from toolscout.crawler.recipes import Recipe, made_up, recipe_for
 from toolscout.crawler.sandbox import Job, Sandbox
+from toolscout.crawler.sources.base import package_id
 from toolscout.crawler.traces import given_by, without_traces
+from toolscout.records import JsonObject
 
 Published = Callable[[str], Awaitable[str | None]]
 """``await published(version)``: when that version was published (ISO 8601), None if nobody knows."""
@@ -31,6 +35,10 @@ _ENTRIES = 3
 """Most commands of a package that are tried."""
 _ROUNDS = 8
 """Most starts of one command."""
+_RECIPE_ROUNDS = 3
+"""Most starts of a recipe: one that has aged leaves time for what is found out without it."""
+_SUBCOMMANDS = 2
+"""Most subcommands in a row: ``server start``."""
 _PIN_DAYS = 3
 _LEAST = 2.0
 """A start that would get fewer seconds is not worth it."""
@@ -43,6 +51,7 @@ _STDIO: tuple[tuple[tuple[str, ...], Mapping[str, str]], ...] = (
     (("stdio",), {}),
 )
 """How servers that speak HTTP are told to speak stdio."""
+_STUB = "/tmp/.toolscout-stub.cjs"
 _HTTP_GRACE = 4.0
 """Seconds that a server which says it listens on a port gets to answer on stdio all the same."""
 _LOOK_EVERY = 0.5
@@ -58,11 +67,19 @@ class Start:
     env: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Variables whose value is meant as it is (``MCP_TRANSPORT=stdio``)."""
+    here: Mapping[str, str] = field(default_factory=dict)
+    """Variables that nobody but this crawl needs."""
     copied: tuple[Path, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files that it finds, by their paths."""
     guessed: frozenset[str] = frozenset()
     """Variables that its code reads and that it never asked for."""
     switch: tuple[str, ...] = ()
     """Those of its arguments that are ours, to make it speak stdio."""
+    stubbed: bool = False
+    """Whether something else stands in place of its compiled parts, which its own installation would have made."""
+    http: bool = False
+    """Whether it is asked over HTTP, through `toolscout.crawler.bridge`."""
 
 
 @dataclass
@@ -72,6 +89,8 @@ class Outcome:
     verdict: Verdict | None = None
     listing: Listing | None = None
     start: Start | None = None
+    endpoint: JsonObject = field(default_factory=dict)
+    """Of a server that was asked over HTTP: ``transport`` and ``url``, as they were in its sandbox."""
     installed: Installed | None = None
     needs_key: bool = False
     """Tools came only after dummy values were given: the list may be incomplete."""
@@ -91,11 +110,13 @@ class _Tried:
 
     switches: list[tuple[tuple[str, ...], Mapping[str, str]]] = field(default_factory=lambda: list(_STDIO))
     scanned: bool = False
-    subcommands: set[str] = field(default_factory=set)
+    subcommands: list[str] = field(default_factory=list)
     positional: bool = False
     runtime: bool = False
     http: Verdict | None = None
     """Its first word of listening on a port."""
+    heard: Start | None = None
+    """The start at which it said so."""
     read: frozenset[str] | None = None
     """Variables that its own code reads, once looked for."""
 
@@ -115,6 +136,8 @@ class Deployer:
     limits: Limits = field(default_factory=Limits)
     package_seconds: float = 90.0
     """Seconds for all starts of one package together: servers that answer nothing would take hours of a crawl."""
+    recipes: Callable[[str], Recipe | None] = recipe_for
+    """The recipe of a package, by its identity."""
     keep: Callable[[Path], None] | None = None
     """Called with each installation before it is removed (for tests)."""
     _removals: set[asyncio.Task[None]] = field(default_factory=set)
@@ -191,20 +214,23 @@ class Deployer:
         args: _Arguments,
         slot: int,
     ) -> None:
-        installed = await self._install(outcome, installer, folder, package, version, None)
+        recipe = self.recipes(package_id(installer.registry, package))
+        extra = recipe.extra if recipe else ""
+        installed = await self._install(outcome, installer, folder, package, version, None, extra)
         if not installed.entries:
             verdict, reason = by_metadata(installed.metadata, has_entry=False)
             raise DeployError(Failure.NO_ENTRY_POINT, str(verdict), reason)
-        if await self._try_entries(outcome, installer, installed, args, slot):
+        if await self._try(outcome, installer, installed, recipe, args, slot):
             return
         found = outcome.verdict
-        extra = missing_extra(found.evidence, package) if found and installer.registry == "pypi" else ""
-        if extra:
+        missing = missing_extra(found.evidence, package) if found and installer.registry == "pypi" and not extra else ""
+        if missing:
+            extra = missing
             try:
                 whole = await self._install(outcome, installer, folder, package, version, None, extra)
             except DeployError:
                 return
-            if whole.entries and await self._try_entries(outcome, installer, whole, args, slot):
+            if whole.entries and await self._try(outcome, installer, whole, recipe, args, slot):
                 return
             found = outcome.verdict
         dated = installer.registry == "pypi" and found is not None and found.failure is Failure.CRASHED
@@ -220,7 +246,7 @@ class Deployer:
         except DeployError:
             return
         if pinned.entries:
-            await self._try_entries(outcome, installer, pinned, args, slot)
+            await self._try(outcome, installer, pinned, recipe, args, slot)
 
     async def _install(
         self,
@@ -241,6 +267,38 @@ class Deployer:
         finally:
             outcome.install_seconds += time.monotonic() - began
         return outcome.installed
+
+    async def _try(
+        self,
+        outcome: Outcome,
+        installer: Installer,
+        installed: Installed,
+        recipe: Recipe | None,
+        args: _Arguments,
+        slot: int,
+    ) -> bool:
+        """Start an installation as its recipe says, then in all other ways; whether it listed tools."""
+        if recipe is not None:
+            if await self._try_recipe(outcome, installer, installed, recipe, slot):
+                return True
+            if outcome.verdict is not None and _dependencies_broke(installer, installed, outcome.verdict):
+                return False
+        return await self._try_entries(outcome, installer, installed, args, slot)
+
+    async def _try_recipe(
+        self, outcome: Outcome, installer: Installer, installed: Installed, recipe: Recipe, slot: int
+    ) -> bool:
+        """Start a package as its recipe says; whether it listed tools."""
+        began = time.monotonic()
+        entry = next((e for e in installed.entries if e.name == recipe.entry), installed.entries[0])
+        http = recipe.http and self._carrier() is not None
+        how = Start(
+            entry, recipe.args, recipe.shown, recipe.env, recipe.fixed, recipe.here, files=recipe.files, http=http
+        )
+        try:
+            return await self._try_entry(outcome, installer, installed, how, slot, _RECIPE_ROUNDS)
+        finally:
+            outcome.run_seconds += time.monotonic() - began
 
     async def _try_entries(
         self, outcome: Outcome, installer: Installer, installed: Installed, args: _Arguments, slot: int
@@ -264,13 +322,19 @@ class Deployer:
         return False
 
     async def _try_entry(
-        self, outcome: Outcome, installer: Installer, installed: Installed, first: Start, slot: int
+        self,
+        outcome: Outcome,
+        installer: Installer,
+        installed: Installed,
+        first: Start,
+        slot: int,
+        rounds: int = _ROUNDS,
     ) -> bool:
         """Start one command again and again, each time with what the last failure asked for."""
         current = first
         tried = _Tried()
         best: Verdict | None = None
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             if outcome.starts and self.package_seconds - outcome.started_seconds < _LEAST:
                 break
             verdict, text = await self._once(outcome, installed, current, slot)
@@ -284,8 +348,22 @@ class Deployer:
             if following is None:
                 break
             current = following
+        # Last: over pipes it would be started by whoever uses it, over HTTP that is somebody's own business.
+        left = self.package_seconds - outcome.started_seconds
+        if tried.heard is not None and self._carrier() is not None and left >= _LEAST:
+            verdict, _ = await self._once(outcome, installed, replace(tried.heard, http=True), slot)
+            if verdict is None:
+                return True
+            if _telling(verdict) > _telling(best):
+                best = verdict
         outcome.verdict = best
         return False
+
+    def _carrier(self) -> Entry | None:
+        """The interpreter that runs `toolscout.crawler.bridge`; none where that could reach somebody else's ports."""
+        if not self.sandbox.confined:
+            return None
+        return next((found for i in self.installers.values() if (found := i.interpreter())), None)
 
     async def _next(
         self,
@@ -300,10 +378,15 @@ class Deployer:
         """What a failure asks for, as the next start; None when it asks for nothing that can be given."""
         if verdict.cause == "writes_beside_itself":
             return replace(current, copied=_outermost(installed.own)) if not current.copied and installed.own else None
+        if verdict.cause == "native_module":
+            fits = installer.registry == "npm" and self.sandbox.confined and not current.stubbed
+            return replace(current, stubbed=True) if fits else None
         if verdict.cause == "http_only":
+            if current.http:
+                return None
+            tried.http, tried.heard = tried.http or verdict, tried.heard or current
             if not tried.switches:
                 return None
-            tried.http = tried.http or verdict
             args, env = tried.switches.pop(0)
             return replace(current, args=(*first.args, *args), shown=(*first.shown, *args), fixed=env, switch=args)
         if verdict.cause == "other_runtime":
@@ -312,9 +395,10 @@ class Deployer:
             return replace(current, entry=other) if other else None
         if verdict.failure is Failure.NEEDS_ARGUMENTS or verdict.cause == "prints_and_exits":
             word = dummies.subcommand(text)
-            if word and not tried.subcommands:
-                tried.subcommands.add(word)
-                return replace(current, args=(*first.args, word), shown=(*first.shown, word))
+            if word and word not in tried.subcommands and len(tried.subcommands) < _SUBCOMMANDS:
+                tried.subcommands.append(word)
+                words = tried.subcommands
+                return replace(current, args=(*first.args, *words), shown=(*first.shown, *words))
             return _with_arguments(current, text, tried) if verdict.failure is Failure.NEEDS_ARGUMENTS else None
         if _dependencies_broke(installer, installed, verdict):
             return None
@@ -351,11 +435,19 @@ class Deployer:
 
     async def _once(self, outcome: Outcome, installed: Installed, how: Start, slot: int) -> tuple[Verdict | None, str]:
         """One start; None and the outcome filled when tools were listed, else why not and all that was said."""
+        argv, readable = (*how.entry.argv, *how.args), (installed.folder, *how.entry.readable)
+        carrier = self._carrier() if how.http else None
+        if carrier is not None:
+            argv, readable = (*carrier.argv, "-c", _text_of("bridge.py"), *argv), (*readable, *carrier.readable)
+        env, files = {**how.env, **how.fixed, **how.here}, dict(how.files)
+        if how.stubbed:
+            env["NODE_OPTIONS"], files[_STUB] = f"--require={_STUB}", _text_of("stub.cjs")
         job = Job(
-            (*how.entry.argv, *how.args),
-            {**how.env, **how.fixed},
-            (installed.folder, *how.entry.readable),
+            argv,
+            env,
+            tuple(dict.fromkeys(readable)),
             how.copied,
+            files,
             self.limits,
             slot,
         )
@@ -370,9 +462,12 @@ class Deployer:
         answer = ""
         try:
             async with asyncio.timeout(seconds):
-                listing = await _unless_http(read_listing(running), running)
+                talk = read_listing(running)
+                listing = await (talk if how.http else _unless_http(talk, running))
         except TimeoutError:
             verdict = classify(running.stderr.text, _text(running.noise), None, running.broken)
+            if not running.broken and not running.answered and running.listens():
+                verdict = replace(verdict, failure=Failure.NEEDS_ARGUMENTS, cause="http_only")
         except Gone:
             await running.exited(1.0)
             await asyncio.sleep(0.05)  # what it said last may still be in the pipe
@@ -390,13 +485,22 @@ class Deployer:
             outcome.listing = outcome.listing or listing
         elif listing is not None:
             given = given_by(how.env, how.args, how.shown)
+            parts = made_up((*how.env.values(), *how.args, *how.files.values()))
+            given |= {f"key {n}": value for n, value in enumerate(parts, 1)}
             outcome.listing = without_traces(listing, given, installed.folder)
-            outcome.start, outcome.verdict = how, None
+            outcome.start, outcome.verdict, outcome.endpoint = how, None, running.endpoint if how.http else {}
             # Variables that it was given unasked, and that hold no secret, it may well do without.
             outcome.needs_key = any(n not in how.guessed or dummies.is_secret(n) for n in how.env)
-            outcome.needs_key |= any("<key>" in word for word in how.shown)
+            outcome.needs_key |= any("<key>" in word for word in how.shown) or any(made_up(how.files.values()))
+            outcome.needs_key |= outcome.endpoint.get("authorized") is True
             outcome.needs_arguments = how.args != how.shown
         return verdict, said
+
+
+@cache
+def _text_of(name: str) -> str:
+    """The text of a program of ours that runs inside: a server's user need not be able to read its file."""
+    return Path(__file__).with_name(name).read_text("utf-8")
 
 
 def _dependencies_broke(installer: Installer, installed: Installed, verdict: Verdict) -> bool:

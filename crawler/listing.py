@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import toolscout
+from toolscout.crawler.bridge import ENDPOINT
 from toolscout.crawler.failures import DeployError, Failure
 from toolscout.crawler.process import Running
 from toolscout.records import JsonObject
@@ -228,6 +229,8 @@ class _Peer:
     async def _take(self, message: JsonObject) -> None:
         number = message.get("id")
         if "method" in message:
+            if message["method"] == ENDPOINT:
+                self._running.endpoint = _object(message.get("params"))
             if number is not None:
                 await self._answer(number, str(message["method"]))
             return

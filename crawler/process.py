@@ -13,6 +13,7 @@ from pathlib import Path
 from toolscout.crawler.limits import MIB, Limits
 from toolscout.crawler.memory import used
 from toolscout.crawler.sandbox import Job, Sandbox
+from toolscout.records import JsonObject
 
 _STDERR_HEAD = 16 * 1024
 _STDERR_TAIL = 48 * 1024
@@ -60,6 +61,8 @@ class Running:
         """The line of stdout that has no end yet: a prompt, as a rule."""
         self.answered = False
         """Whether it has answered a request."""
+        self.endpoint: JsonObject = {}
+        """Where `toolscout.crawler.bridge` reached it, where that carries its messages."""
         self._process = process
         self._sandbox = sandbox
         self._job = job
@@ -98,6 +101,16 @@ class Running:
         except (OSError, RuntimeError):
             return False
         return True
+
+    def listens(self) -> bool:
+        """Whether something in its own network listens on a port."""
+        if not self._sandbox.confined:
+            return False
+        inside = descendants(self._process.pid)[-1]
+        with contextlib.suppress(OSError):
+            rows = [row for name in ("tcp", "tcp6") for row in _rows(Path(f"/proc/{inside}/net/{name}"))]
+            return any(row[3] == "0A" for row in rows)
+        return False
 
     async def exited(self, seconds: float) -> bool:
         """Whether it has exited by then."""
@@ -194,6 +207,11 @@ def descendants(pid: int) -> list[int]:
                 with contextlib.suppress(OSError):
                     queue += map(int, (task / "children").read_text().split())
     return found
+
+
+def _rows(table: Path) -> list[list[str]]:
+    """The rows of one of the kernel's tables of sockets, in words."""
+    return [row.split() for row in table.read_text().splitlines()[1:]]
 
 
 def naming(folder: Path) -> list[int]:

@@ -37,7 +37,7 @@ def server_record(listed: Server, outcome: Outcome, moment: str) -> Server:
         summary=listed.summary,
         category=listed.category,
         sources=listed.sources,
-        transport=Transport.STDIO,
+        transport=Transport(outcome.endpoint.get("transport", Transport.STDIO)),
         install=_install(listed, outcome),
         version=package.version or listed.version,
         license=package.license or listed.license,
@@ -80,7 +80,13 @@ def _install(listed: Server, outcome: Outcome) -> Install:
         named = [spec] if command == package.name.rpartition("/")[2] else ["--package", spec, command]
         command, args = "bunx", ["--bun", *named, *args]
     return Install(
-        registry=registry, package=package.name, version=package.version or None, command=command, args=args, env=env
+        registry=registry,
+        package=package.name,
+        version=package.version or None,
+        command=command,
+        args=args,
+        env=env,
+        url=outcome.endpoint.get("url"),
     )
 
 

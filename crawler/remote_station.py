@@ -20,7 +20,7 @@ from toolscout.crawler.deploy import Outcome
 from toolscout.crawler.fetch import Fetcher
 from toolscout.crawler.limits import Limits
 from toolscout.crawler.sandbox import choose
-from toolscout.crawler.station import Order, Station, open_installers
+from toolscout.crawler.station import Order, Station, keep_starting, open_installers
 from toolscout.errors import NotAllowed, StorageError, ToolscoutError
 
 MOST_SLOTS = 64
@@ -107,6 +107,7 @@ class RemoteStation:
             sandbox = choose(setup.sandbox)
             work = self._take_folder()
             installers = open_installers(work, setup.limits, setup.npm_client, setup.pythons)
+            installers = keep_starting(sandbox, installers, setup.limits)
             fetcher = await self._resources.enter_async_context(Fetcher(contact=setup.contact))
             self._station = Station(sandbox, work, installers, fetcher, setup.limits, setup.keep_free)
             await self._station.begin()

@@ -55,6 +55,9 @@ class Job:
     copied: Sequence[Path] = ()
     """Folders inside ``readable`` that it gets as writable copies: for servers that write beside their own code."""
 
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts that it finds written when it starts, by their paths: absolute, or from its working folder."""
+
     limits: Limits = field(default_factory=Limits)
     slot: int = 0
     """Number of the worker; workers never share a user."""
@@ -173,7 +176,7 @@ class Unconfined(Sandbox):
     own_pids = False
 
     def command(self, job: Job) -> list[str]:
-        """See `Sandbox.command`. ``copied`` is ignored: its own folder is as it lies there."""
+        """See `Sandbox.command`. ``copied`` and ``files`` are ignored: folders are as they lie there."""
         uid = self.uid(job.slot)
         line = [*become(uid), tool("env"), "-i", *(f"{k}={v}" for k, v in environment(job.env).items())]
         setup = f'mkdir -p {HOME}-{uid} && cd {HOME}-{uid} && export HOME="$PWD" && exec "$@"'
@@ -242,6 +245,26 @@ def probe(sandbox: Sandbox) -> str | None:
     return f"it can reach {lines[2]}" if lines[2] != "done" else None
 
 
+def refusal(sandbox: Sandbox, job: Job) -> str:
+    """Why a program that should end at once does not start in a sandbox, its own last line; empty where it does."""
+    try:
+        done = subprocess.run(
+            sandbox.command(job),
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+        )
+    except NotAllowed as error:
+        return str(error)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return type(error).__name__
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][:200]
+
+
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a sandboxed program: nothing of ours."""
     fixed = {
@@ -258,11 +281,14 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _prepared(job: Job, uid: int) -> list[str]:
-    """A shell that fills the writable copies, then gives way."""
-    copies = "".join(f'cp -r {ORIGINAL}/{n}/. "${n + 1}"/ && ' for n in range(len(job.copied)))
-    if not copies:
+    """A shell that fills the writable copies and writes the files, then gives way."""
+    if not job.copied and not job.files:
         return []
-    return ["/bin/sh", "-c", f'{copies}shift {len(job.copied)} && exec "$@"', "sh", *map(str, job.copied)]
+    words = [*map(str, job.copied), *(word for pair in job.files.items() for word in pair)]
+    steps = [f'cp -r {ORIGINAL}/{n}/. "${{{n + 1}}}"/' for n in range(len(job.copied))]
+    for n in range(len(job.copied) + 1, len(words), 2):
+        steps.append(f'mkdir -p "$(dirname "${{{n}}}")" && printf %s "${{{n + 1}}}" > "${{{n}}}"')
+    return ["/bin/sh", "-c", f'{" && ".join(steps)} && shift {len(words)} && exec "$@"', "sh", *words]
 
 
 def _limited(job: Job) -> list[str]:

@@ -9,7 +9,7 @@ import json
 import sqlite3
 import time
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -203,6 +203,15 @@ class State:
             )
         return gone
 
+    def left_out(self, key: str) -> dict[str, int]:
+        """How many of a listing's entries are not deployed for what they are, by the reason, most first."""
+        rows = self._db.execute(
+            "SELECT e.reason, count(*) AS many FROM mention m JOIN entry e USING (server_id) WHERE m.key = ? "
+            "AND e.verdict NOT IN ('server', 'unknown') GROUP BY e.reason ORDER BY many DESC, e.reason",
+            (key,),
+        )
+        return {row["reason"]: row["many"] for row in rows}
+
     def _put_entry(self, found: Found, moment: str) -> bool:
         server, verdict, reason, args = found.server, str(found.verdict), found.reason, json.dumps(found.args)
         row = self._db.execute("SELECT * FROM entry WHERE server_id = ?", (server.server_id,)).fetchone()
@@ -247,6 +256,7 @@ class State:
         registries: Collection[str] | None = None,
         sources: Collection[str] | None = None,
         named: Collection[str] = (),
+        first: Sequence[str] = (),
     ) -> list[Todo]:
         """What is to be deployed: what never was, and what one of its listings says has changed since.
 
@@ -257,6 +267,7 @@ class State:
             registries: only packages of these.
             sources: only what one of these listings (`Source.key`) has.
             named: servers that are tried again whatever became of them, unless they gave tools.
+            first: servers that come before all others, in this order.
         """
         marks = ",".join("?" * len(retry))
         rows = self._db.execute(
@@ -271,7 +282,8 @@ class State:
             holes = ",".join("?" * len(sources))
             found = self._db.execute(f"SELECT server_id FROM mention WHERE key IN ({holes})", tuple(sources))
             listed = {row["server_id"] for row in found}
-        rows.sort(key=lambda row: zlib.crc32(row["server_id"].encode()))
+        place = {server_id: number for number, server_id in reversed(list(enumerate(first)))}
+        rows.sort(key=lambda row: (place.get(row["server_id"], len(first)), zlib.crc32(row["server_id"].encode())))
         return [
             Todo(Server.model_validate_json(row["record"]), tuple(json.loads(row["args"])), row["published"])
             for row in rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from toolscout.crawler.install.base import Installer, Shop, reachable
 from toolscout.crawler.install.npm import NpmInstaller
 from toolscout.crawler.install.pypi import PypiInstaller
 from toolscout.crawler.limits import Limits
-from toolscout.crawler.sandbox import Sandbox
+from toolscout.crawler.sandbox import Job, Sandbox, refusal
 from toolscout.crawler.sources.pypi import published
 from toolscout.crawler.state import Todo
 from toolscout.errors import NotAllowed, StorageError
@@ -148,9 +148,16 @@ class Station:
 
 
 def open_installers(
-    work: Path, limits: Limits, npm_client: str = "auto", pythons: Sequence[Path] = ()
+    work: Path,
+    limits: Limits,
+    npm_client: str = "auto",
+    pythons: Sequence[Path] = (),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Installer]:
     """The installers that work on this machine, by registry.
+
+    Args:
+        tell: called with a sentence for each installer or interpreter that is left out.
 
     Raises NotAllowed when none does, or when the user that installs cannot enter the work folder.
     """
@@ -160,8 +167,34 @@ def open_installers(
             "Name a folder that others may enter with --work, such as one under /var/tmp.",
         )
     shop = Shop.open(work, limits)
-    found = (NpmInstaller(shop, npm_client), PypiInstaller(shop, pythons))
-    usable: dict[str, Installer] = {i.registry: i for i in found if i.usable}
+    found: tuple[Installer, ...] = (NpmInstaller(shop, npm_client), PypiInstaller(shop, pythons))
+    return _usable(found, "Install Node.js with npm, or python3.", tell)
+
+
+def keep_starting(
+    sandbox: Sandbox, installers: Mapping[str, Installer], limits: Limits, tell: Callable[[str], None] = lambda _: None
+) -> dict[str, Installer]:
+    """The installers whose interpreters start where servers run; what does not start there is told.
+
+    To be called before the first package: where the sandbox does not show Node.js, each npm package seems to crash.
+    Raises NotAllowed when none is left.
+    """
+    for installer in installers.values():
+        installer.problems = []
+        installer.keep_starting(lambda e: refusal(sandbox, Job(e.argv, readable=e.readable, limits=limits)))
+    hint = "Use interpreters in a folder that every user may enter, such as /usr/local."
+    return _usable(tuple(installers.values()), hint, tell)
+
+
+def _usable(found: Sequence[Installer], hint: str, tell: Callable[[str], None]) -> dict[str, Installer]:
+    usable = {i.registry: i for i in found if i.usable}
     if not usable:
-        raise NotAllowed("Neither Node.js with npm nor a usable Python is here.", "Install Node.js, or python3.")
+        why = "; ".join(f"{i.registry}: {', '.join(i.problems)}" for i in found)
+        raise NotAllowed(f"No package can be installed and run here ({why}).", hint)
+    for installer in found:
+        if not installer.usable:
+            tell(f"{installer.registry} packages are left out: {'; '.join(installer.problems)}. {hint}")
+        else:
+            for problem in installer.problems:
+                tell(f"Not used for {installer.registry} packages: {problem}.")
     return usable

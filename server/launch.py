@@ -134,6 +134,12 @@ def catalogue_launch(server: Server, environ: Mapping[str, str] | None = None) -
     install = server.install
     if install.url and not (install.command or "").strip():
         return _remote(server)
+    if install.url and server.transport != "stdio":
+        line = install_command(server)
+        raise NotAllowed(
+            f"{server.server_id} speaks HTTP alone, and whoever uses it starts it.",
+            f"Run: {line}  Then: toolscout add NAME --url {shlex.quote(install.url)}",
+        )
     required = [v.name for v in install.env if v.required]
     env = _environment(install.env, environ)
     words, names, secrets = _with_references(server.server_id, _words(server, list(env)))

@@ -23,7 +23,7 @@ import pytest
 from crawl_registry import PACKAGES, LocalServer, PackageServer
 from crawl_work import needs_node, needs_sandbox, processes_with, run_cli, work_folder
 
-from toolscout.commands.crawl import _only_older
+from toolscout.commands.crawl import _only_older, _Wanted
 from toolscout.crawler.classify import by_metadata, by_name
 from toolscout.crawler.coordinates import parse
 from toolscout.crawler.crawl import Crawl
@@ -914,6 +914,38 @@ def test_bad_input_is_one_sentence(home: Path, tmp_path: Path, options: list[str
     done = run_cli("crawl", "--work", str(tmp_path / "w"), *options, env={"TOOLSCOUT_HOME": str(home)})
     assert done.returncode in (2, 3, 8)
     assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_names_of_a_file_are_taken_whatever_they_look_like(home: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("@x/server-everything\ntides-mcp\ntides-mcp-linux-x64\nmseep-tides-mcp\n")
+
+    def listed(*options: str) -> tuple[int, dict[str, int], str]:
+        work = tmp_path / f"w{len(options)}"
+        line = ["crawl", "--work", str(work), "--names", f"npm={names}", "--no-deploy", *options]
+        report = json.loads(run_cli(*line, "--json", env={"TOOLSCOUT_HOME": str(home)}).stdout)["listed"][0]
+        return report["listed"], report["left_out"], run_cli(*line, env={"TOOLSCOUT_HOME": str(home)}).stderr
+
+    by_name = {"a re-upload scope": 1, "one platform's binaries": 1}
+    count, left_out, said = listed()
+    assert (count, left_out) == (4, by_name)
+    assert "npm leaves out 2: 1 (a re-upload scope), 1 (one platform's binaries)." in said
+    count, left_out, said = listed("--pattern", "mcp")
+    assert (count, left_out) == (3, {"no match for --pattern": 1, **by_name})
+    assert "npm leaves out 3: 1 (no match for --pattern)" in said
+
+
+def test_what_waits_is_taken_in_the_order_of_the_files(crawl: Crawl, tmp_path: Path) -> None:
+    packages = [f"p{n}-mcp" for n in range(9)]
+    put_listing(crawl, "npm", *(listed.found("npm", name) for name in packages))
+    file = tmp_path / "names.txt"
+    file.write_text("p7-mcp\np2-mcp\nnot-there-mcp\n")
+    wanted = _Wanted([], [f"npm={file}"], [parse("npm:p5-mcp"), parse("npm:p2-mcp")], None, False, "", [])
+    assert wanted.in_order() == ["npm/p7-mcp", "npm/p2-mcp", "npm/not-there-mcp", "npm/p5-mcp", "npm/p2-mcp"]
+    usual = [todo.server.name for todo in crawl.state.todo()]
+    first = [todo.server.name for todo in crawl.state.todo(first=wanted.in_order())]
+    assert first[:3] == ["p7-mcp", "p2-mcp", "p5-mcp"]
+    assert first[3:] == [name for name in usual if name not in first[:3]], "the rest as ever"
 
 
 def test_interpreters_that_are_all_too_old_are_noticed(tmp_path: Path) -> None:

@@ -346,7 +346,7 @@ class TestStarts:
         if (process.argv.length > 2) fail(`error: unknown option '${process.argv[2]}'`)
         console.error('Server listening on http://localhost:3000'); setInterval(() => {}, 1000)"""
         outcome = await failed(work, publish(packages, "http-only-mcp", code))
-        assert (outcome.verdict.cause, outcome.starts) == ("http_only", 5), outcome.verdict
+        assert (outcome.verdict.cause, outcome.starts) == ("http_only", 6), outcome.verdict
         assert "unknown option" not in outcome.verdict.evidence
 
     async def test_an_older_revision_is_offered(self, packages: PackageServer, work: Path) -> None:

@@ -72,7 +72,7 @@ async def test_http_only_whatever_it_is_told(packages: PackageServer, work: Path
     assert outcome.verdict is not None
     assert (str(outcome.verdict.failure), outcome.verdict.cause) == ("needs_arguments", "http_only")
     assert "3123" in outcome.verdict.evidence
-    assert outcome.starts == 5, "as it is, and told in four ways"
+    assert outcome.starts == 6, "as it is, told in four ways, and asked over HTTP"
 
 
 @needs_node

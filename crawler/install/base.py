@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -74,6 +74,21 @@ class Installer(ABC):
     """Installs packages of one registry."""
 
     registry: ClassVar[str]
+    problems: list[str]
+    """What of its programs is missing here or cannot be run, each in half a sentence."""
+
+    @property
+    @abstractmethod
+    def usable(self) -> bool:
+        """Whether all that it needs is here."""
+
+    @abstractmethod
+    def keep_starting(self, refusal: Callable[[Entry], str]) -> None:
+        """Give up interpreters that do not start where servers run, and note that among the problems.
+
+        Args:
+            refusal: why one does not start there; empty where it does.
+        """
 
     @abstractmethod
     async def install(
@@ -89,6 +104,10 @@ class Installer(ABC):
         Raises:
             DeployError: of class ``install``, with what the client said.
         """
+
+    def interpreter(self) -> Entry | None:
+        """A Python that starts where servers run, for programs of ours; None where there is none."""
+        return None
 
     def other_runtime(self, entry: Entry, said: str) -> Entry | None:
         """The same command under another runtime that is here, where what it said calls for that one."""

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,6 +43,10 @@ class NpmInstaller(Installer):
         bun = shutil.which("bun") if client in ("auto", "bun") else None
         npm = shutil.which("npm") if client in ("auto", "npm") else None
         self._clients = [c for c in (("bun", bun), ("npm", npm)) if c[1] is not None]
+        self._bun = shutil.which("bun")
+        self.problems = [] if self.node else ["there is no node on the path"]
+        if not self._clients:
+            self.problems.append("there is no bun or npm on the path" if client == "auto" else f"there is no {client}")
         prefix = Path(self.node).resolve().parents[1] if self.node else Path("/usr")
         self._prefix: tuple[Path, ...] = () if prefix.is_relative_to("/usr") else (prefix,)
         if npm is not None:
@@ -52,6 +56,16 @@ class NpmInstaller(Installer):
     def usable(self) -> bool:
         """Whether Node.js and a client are here."""
         return bool(self.node and self._clients)
+
+    def keep_starting(self, refusal: Callable[[Entry], str]) -> None:
+        """See `Installer.keep_starting`."""
+        node = Entry("node", (self.node, "--version"), self._prefix)
+        if self.node and (why := refusal(node)):
+            self.problems.append(f"{self.node} does not start in the sandbox: {why}")
+            self.node = ""
+        if self._bun and (why := refusal(self._on_bun(Entry("bun", ("bun", "--version"))))):
+            self.problems.append(f"{self._bun} does not start in the sandbox: {why}")
+            self._bun = None
 
     async def install(
         self, folder: Path, package: str, version: str | None, pin: str | None = None, extra: str = ""
@@ -76,10 +90,11 @@ class NpmInstaller(Installer):
 
     def other_runtime(self, entry: Entry, said: str) -> Entry | None:
         """Bun, for what was written for it, and for TypeScript, which Node.js runs from no package."""
-        bun = shutil.which("bun")
-        if bun is None or not _FOR_BUN.search(said):
-            return None
-        binary = Path(bun).resolve()
+        return self._on_bun(entry) if self._bun and _FOR_BUN.search(said) else None
+
+    def _on_bun(self, entry: Entry) -> Entry:
+        assert self._bun is not None
+        binary = Path(self._bun).resolve()
         seen = () if binary.is_relative_to("/usr") else (binary.parent,)
         argv = (str(binary), *entry.argv[1:])
         return replace(entry, argv=argv, readable=(*entry.readable, *seen), launcher="bunx")

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import metadata as dist
 from pathlib import Path
@@ -49,7 +49,10 @@ class PypiInstaller(Installer):
     def __init__(self, shop: Shop, pythons: Sequence[Path] = ()) -> None:
         self._shop = shop
         self._uv = _reachable_uv(shop)
-        self.pythons = _usable(pythons or _find_pythons())
+        self.problems: list[str] = [] if self._uv else ["uv cannot be run by the unprivileged user"]
+        self.pythons, self._bases, problems = _usable(pythons or _find_pythons())
+        if pythons or not self.pythons:  # of those found by itself nobody misses one
+            self.problems += [f"--python {problem}" if pythons else problem for problem in problems]
         self._indexes = pip_options()
         self._bytecode = Bytecode(shop, self._fetch_alone)
         keep_constraints(shop)
@@ -58,6 +61,19 @@ class PypiInstaller(Installer):
     def usable(self) -> bool:
         """Whether uv and an interpreter that an unprivileged user can run are here."""
         return bool(self._uv and self.pythons)
+
+    def interpreter(self) -> Entry | None:
+        """See `Installer.interpreter`."""
+        for python, prefix in self.pythons:
+            return Entry(python.name, (self._bases[python], "-I"), prefix)
+        return None
+
+    def keep_starting(self, refusal: Callable[[Entry], str]) -> None:
+        """See `Installer.keep_starting`."""
+        for python, prefix in list(self.pythons):
+            if why := refusal(Entry(python.name, (self._bases[python], "-I", "-c", ""), prefix)):
+                self.problems.append(f"{python} does not start in the sandbox: {why}")
+                self.pythons.remove((python, prefix))
 
     async def install(
         self, folder: Path, package: str, version: str | None, pin: str | None = None, extra: str = ""
@@ -270,16 +286,29 @@ def _find_pythons() -> list[Path]:
     return [*found, Path("/usr/bin/python3"), Path(sys.base_prefix) / "bin" / "python3"]
 
 
-def _usable(pythons: Sequence[Path]) -> list[tuple[Path, tuple[Path, ...]]]:
-    """The first interpreter of each version that the installing user can run, with what else must be seen of it."""
-    code = "import sys; print('%d.%d' % sys.version_info[:2], sys.version_info >= (3, 10), sys.base_prefix)"
+def _usable(
+    pythons: Sequence[Path],
+) -> tuple[list[tuple[Path, tuple[Path, ...]]], dict[Path, str], list[str]]:
+    """The first interpreter of each version that the installing user can run, with what else must be seen of it; the
+    program that an environment made with each will run; and why others cannot be used."""
+    code = (
+        "import sys; print('%d.%d' % sys.version_info[:2], sys.version_info >= (3, 10), sys.base_prefix, "
+        "getattr(sys, '_base_executable', sys.executable), sep='\\n')"
+    )
     found: dict[str, tuple[Path, tuple[Path, ...]]] = {}
+    bases: dict[Path, str] = {}
+    problems = []
     for python in pythons:
-        version, _, rest = _said([str(python), "-I", "-c", code]).partition(" ")
-        usable, _, prefix = rest.partition(" ")
+        said, why = _asked([str(python), "-I", "-c", code])
+        version, usable, prefix, base, *_ = [*said.split("\n"), "", "", ""]
         if usable == "True" and version not in found:
             found[version] = python, () if Path(prefix).is_relative_to("/usr") else (Path(prefix),)
-    return list(found.values())
+            bases[python] = base
+        elif not said:
+            problems.append(f"{python} cannot be run by the unprivileged user: {why}")
+        elif usable != "True":
+            problems.append(f"{python} is older than Python 3.10")
+    return list(found.values()), bases, problems
 
 
 def _runs(line: Sequence[str]) -> bool:
@@ -288,6 +317,11 @@ def _runs(line: Sequence[str]) -> bool:
 
 def _said(line: Sequence[str]) -> str:
     """What a program says to the installing user; empty where that user cannot run it."""
+    return _asked(line)[0]
+
+
+def _asked(line: Sequence[str]) -> tuple[str, str]:
+    """What a program says to the installing user, and where it says nothing, why."""
     try:
         done = subprocess.run(
             # By env: what setpriv runs itself it still finds with root's rights.
@@ -299,9 +333,11 @@ def _said(line: Sequence[str]) -> str:
             env=client_environment(),
             cwd="/",
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", type(error).__name__
+    if done.returncode == 0:
+        return done.stdout.strip(), ""
+    return "", (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][:200]
 
 
 def _cause(said: str) -> str:

@@ -106,6 +106,9 @@ class Source(ABC):
             return self.name
         return f"{self.name}:{hashlib.sha256(self.narrowed.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
+    unmatched: int = 0
+    """Names of its file that the user's pattern did not find, once it has listed."""
+
     def lists_all(self) -> bool:
         """``complete``, unless how this one is set up narrows its listing (a file of names, say)."""
         return self.complete

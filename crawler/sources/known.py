@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from toolscout.crawler.sources.base import Source
-from toolscout.crawler.sources.names import PATTERN, check_file
+from toolscout.crawler.sources.names import check_file, pattern_for
 from toolscout.errors import BadInput
 from toolscout.records import JsonObject
 
@@ -31,7 +31,7 @@ class Setup:
     page."""
 
     names: Mapping[str, Path] = field(default_factory=dict)
-    pattern: str = PATTERN
+    pattern: str | None = None
     details: bool = False
     registry_url: str = ""
     configured: Sequence[Configured] = ()
@@ -67,7 +67,7 @@ def restored(told: JsonObject, setup: Setup) -> Setup:
     return replace(
         setup,
         names=names,
-        pattern=told.get("pattern", PATTERN),
+        pattern=told.get("pattern"),
         details=bool(told.get("details")),
         registry_url=told.get("registry_url", ""),
         config=[Path(path) for path in told.get("config", ())],
@@ -79,7 +79,7 @@ def _told(name: str, setup: Setup) -> JsonObject | None:
     told: JsonObject = {"source": name}
     if name in ("npm", "pypi"):
         path = setup.names.get(name)
-        told |= {"pattern": setup.pattern, "details": setup.details and name == "npm"}
+        told |= {"pattern": pattern_for(path, setup.pattern), "details": setup.details and name == "npm"}
         if path is not None:
             check_file(path)
             # Another content makes another listing: its names need not lie after the place where the last one stopped.

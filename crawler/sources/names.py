@@ -13,7 +13,7 @@ from toolscout.errors import BadInput, NotFound
 from toolscout.records import Install, Server, Source
 
 PATTERN = "mcp"
-"""Which names are taken where nobody says otherwise."""
+"""Which names of a whole registry are taken where nobody says otherwise; of a file, all are."""
 
 BATCH = 500
 _MOST_BYTES = 256 * 1024 * 1024
@@ -54,11 +54,16 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
     return sorted({name for name in names if wanted.search(name)})
 
 
+def pattern_for(names: Path | None, pattern: str | None) -> str:
+    """The pattern that the user gave; else `PATTERN` for a registry, and one that finds every name for a file."""
+    return pattern if pattern is not None else PATTERN if names is None else ""
+
+
 def narrowed(names: Path | None, pattern: str, address: str | None) -> str:
     """What tells a listing of names from the usual one (`Source.narrowed`)."""
     parts = (
         f"names {names.resolve()}" if names is not None else "",
-        f"pattern {pattern}" if pattern != PATTERN else "",
+        f"pattern {pattern}" if pattern != pattern_for(names, None) else "",
         f"address {address}" if address else "",
     )
     return "\n".join(part for part in parts if part)

@@ -29,7 +29,7 @@ class NpmSource(Source):
     Args:
         names: a file of names; without it they come from the package ``all-the-package-names``.
         installer, work: fetch that package.
-        pattern: which names are taken (regular expression, any case).
+        pattern: which names are taken (regular expression, any case); by default those with "mcp", of a file all.
         registry: the registry's address; asked of npm when details are wanted and it is not given.
         details: ask the registry for each package's newest manifest: version, description, whether it has commands.
             One request a name; without it a package is known only once it is installed.
@@ -43,17 +43,17 @@ class NpmSource(Source):
         names: Path | None = None,
         installer: install.NpmInstaller | None = None,
         work: Path | None = None,
-        pattern: str = listed.PATTERN,
+        pattern: str | None = None,
         registry: str | None = None,
         details: bool = False,
     ) -> None:
         self._names = names
         self._installer = installer
         self._work = work
-        self._pattern = pattern
+        self._pattern = listed.pattern_for(names, pattern)
         self._registry = registry
         self._details = details
-        self.narrowed = listed.narrowed(names, pattern, registry)
+        self.narrowed = listed.narrowed(names, self._pattern, registry)
 
     def lists_all(self) -> bool:
         """See `Source.lists_all`."""
@@ -63,7 +63,9 @@ class NpmSource(Source):
         self, fetcher: Fetcher, *, since: str | None = None, cursor: str | None = None
     ) -> AsyncIterator[Batch]:
         """See `Source.batches`."""
-        names = listed.matching(listed.read_names(self._names) if self._names else await self._all(), self._pattern)
+        given = listed.read_names(self._names) if self._names else await self._all()
+        names = listed.matching(given, self._pattern)
+        self.unmatched = len(given) - len(names) if self._names else 0
         registry = self._registry or (install.npm_registry() if self._details else None)
         if self._details and registry is None:
             raise BadInput("npm has no registry configured.", "Install npm, or leave the details out.")

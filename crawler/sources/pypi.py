@@ -28,16 +28,16 @@ class PypiSource(Source):
     Args:
         names: a file of names; without it they come from the index.
         index: address of a simple index; the user's own by default.
-        pattern: which names are taken (regular expression, any case).
+        pattern: which names are taken (regular expression, any case); by default those with "mcp", of a file all.
     """
 
     name: ClassVar[str] = "pypi"
 
-    def __init__(self, *, names: Path | None = None, index: str | None = None, pattern: str = listed.PATTERN) -> None:
+    def __init__(self, *, names: Path | None = None, index: str | None = None, pattern: str | None = None) -> None:
         self._names = names
         self._index = index
-        self._pattern = pattern
-        self.narrowed = listed.narrowed(names, pattern, index)
+        self._pattern = listed.pattern_for(names, pattern)
+        self.narrowed = listed.narrowed(names, self._pattern, index)
 
     def lists_all(self) -> bool:
         """See `Source.lists_all`."""
@@ -50,7 +50,9 @@ class PypiSource(Source):
         serials: dict[str, str] = {}
         if self._names is None:
             serials = await self._all(fetcher)
-        names = listed.matching(listed.read_names(self._names) if self._names else serials, self._pattern)
+        given = listed.read_names(self._names) if self._names else list(serials)
+        names = listed.matching(given, self._pattern)
+        self.unmatched = len(given) - len(names) if self._names else 0
         for start in range(listed.start_of(names, cursor), len(names), listed.BATCH):
             part = names[start : start + listed.BATCH]
             yield listed.batch(names, start, [listed.found(self.name, n, marker=serials.get(n) or None) for n in part])

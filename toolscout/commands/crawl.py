@@ -62,7 +62,16 @@ def crawl(
         list[Path] | None,
         typer.Option(help="File of such packages, as --export writes it: a crawl made again.", show_default=False),
     ] = None,
-    pattern: Annotated[str, typer.Option(help="Which names are taken (regular expression).")] = "mcp",
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            help="Which names are taken (regular expression).", show_default="mcp; every name of a --names file"
+        ),
+    ] = None,
+    in_order: Annotated[
+        bool,
+        typer.Option("--in-order", help="Deploy in the order of the files of --names and --packages: most used first."),
+    ] = False,
     details: Annotated[
         bool, typer.Option("--details", help="Ask npm about each package before installing it.")
     ] = False,
@@ -183,6 +192,8 @@ def crawl(
         wanted.again = bool(since) and not wanted.sources and not named
         if not packages:  # of a crawl that is made again, what failed has failed
             options = replace(options, named=[package.server_id for package in named])
+        if in_order:
+            options = replace(options, first=wanted.in_order())
         _check_outputs(export, report, known or [])
         listed, done = asyncio.run(_until_sigterm(_work(kit, wanted, options, since, fresh, deploy)))
         result: dict[str, Any] = {"work": str(folder), "listed": [vars(r) for r in listed]}
@@ -215,7 +226,7 @@ class _Wanted:
         sources: list[str],
         names: list[str],
         packages: list[Coordinate],
-        pattern: str,
+        pattern: str | None,
         details: bool,
         registry_url: str,
         config: list[Path],
@@ -236,6 +247,14 @@ class _Wanted:
         """All that was listed before, in place of sources that are named."""
         if config and "clients" not in self.sources:
             self.sources.append("clients")
+
+    def in_order(self) -> list[str]:
+        """The servers that files and options name, in their order: those of --names first."""
+        from toolscout.crawler.sources.base import package_id
+        from toolscout.crawler.sources.names import read_names
+
+        listed = [package_id(registry, name) for registry, file in self.names.items() for name in read_names(file)]
+        return [*listed, *(package.server_id for package in self.packages)]
 
 
 def _since(text: str) -> str:
@@ -283,9 +302,7 @@ class _Kit:
         from toolscout.crawler.station import open_installers
 
         setup = self._setup
-        usable = open_installers(self.crawling.work, setup.limits, setup.npm_client, setup.pythons)
-        for registry in sorted({"npm", "pypi"} - usable.keys()):
-            note(f"{registry} packages are left out: what installs or runs them is not here.")
+        usable = open_installers(self.crawling.work, setup.limits, setup.npm_client, setup.pythons, note)
         pypi = usable.get("pypi")
         if isinstance(pypi, PypiInstaller) and _only_older([python for python, _ in pypi.pythons]):
             note("Many PyPI packages want Python 3.12 or newer, and none is here; --python names others.")
@@ -300,12 +317,12 @@ class _Kit:
             return Cluster(self._ray, setup, self._workers, note)
         from toolscout.crawler.place import Here
         from toolscout.crawler.sandbox import choose
-        from toolscout.crawler.station import Station
+        from toolscout.crawler.station import Station, keep_starting
 
         box = choose(setup.sandbox)
         if not box.confined:
             note("WARNING: servers run without a sandbox, with access to the network and to what this user may read.")
-        work, installers = self.crawling.work, self.installers
+        work, installers = self.crawling.work, keep_starting(box, self.installers, setup.limits, note)
         return Here(Station(box, work, installers, fetcher, setup.limits, setup.keep_free), self._workers)
 
 
@@ -461,6 +478,9 @@ def _tell(listed: list[ListingReport], done: Progress | None, result: dict[str, 
     for r in listed:
         gone = f", {r.gone:,} gone" if r.gone else ""
         say(f"{r.source}: {r.listed:,} listed, {r.new:,} new{gone}")
+        if r.left_out:
+            why = ", ".join(f"{count:,} ({reason})" for reason, count in r.left_out.items())
+            note(f"{r.source} leaves out {sum(r.left_out.values()):,}: {why}.")
         if r.error:
             note(f"{r.source} stopped early: {r.error} The same command goes on from there.")
     if done is not None and not done.total:
