@@ -5,14 +5,13 @@
 HOME has the index that the pack was built from. Installations are drawn from its most used servers, 5 to 40 at a time.
 Requests are the pack's worked calls, which several writers wrote without a search at hand; they do not count as
 exemplars here. A call of an installed server is to be led by the own layer; one of a server whose product no installed
-server has, by the pack; requests that nothing serves, by neither. Products that no server anywhere is of are made by hiding the servers of a
-named one.
+server has, by the pack; requests that nothing serves, by neither. Products that no server anywhere is of are made by
+hiding the servers of a named one.
 
 1. ``join``: logistic regression whether the own layer leads (`layers.join_features`).
-2. ``box``: logistic regression whether the pack serves a request (`layers.box_features`), over the pack without the
-   tool that was asked for as a harder negative in one of ten.
-3. The limits: ``join_at`` loses at most ``--lost`` of the installed requests, ``box_at`` refuses at most ``--refused`` of the
-   requests that the pack serves.
+2. ``box``: logistic regression whether the pack serves a request (`layers.box_features`); nothing is installed.
+3. The limits: ``join_at`` loses at most ``--lost`` of the installed requests, ``box_at`` refuses at most ``--refused``
+   of the requests that the pack serves.
 """
 
 from __future__ import annotations
@@ -26,10 +25,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from toolscout.finetune.fit_search import auroc, fit_abstention, in_pool
+from toolscout.finetune.fit_search import auroc, in_pool
 from toolscout.index import layers
 from toolscout.index.encoder import make_encoder
-from toolscout.index.layers import BOX, JOIN, LayeredIndex, LayerParams, box_features, join_features, write_layer_params
+from toolscout.index.layers import (
+    BOX,
+    JOIN,
+    LayeredIndex,
+    LayerParams,
+    Named,
+    box_features,
+    join_features,
+    write_layer_params,
+)
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.search import SearchIndex
 from toolscout.jsonl import read_objects
@@ -54,8 +62,15 @@ class Asked:
     """One request over one installation."""
 
     join: dict[str, float]
-    box: dict[str, float]
     installed: bool
+    served: bool
+
+
+@dataclass
+class Fresh:
+    """One request where nothing is installed."""
+
+    box: dict[str, float]
     served: bool
 
 
@@ -74,16 +89,8 @@ def ask_all(
     """Ask ``each`` requests of every installation that it serves, as many that it does not, and some that nothing
     serves."""
     found = []
-    rows_of = box.storage.rows_of([call.gold[0].tool_id if call.gold else "" for call in calls])
     products = box.storage.products
-    of_server: dict[int, set[int]] = {}
-    for product in range(len(products)):
-        for server in products.servers(product).tolist():
-            of_server.setdefault(server, set()).add(product)
-    theirs_of = {
-        call.id: of_server.get(int(box.tool_servers[row]), set()) if row >= 0 else None
-        for call, row in zip(calls, rows_of.tolist(), strict=True)
-    }
+    theirs_of = products_of(box, calls)
     server_of = {call.id: call.gold[0].tool_id.rsplit("/", 1)[0] if call.gold else "" for call in calls}
     for servers in installations:
         joined = LayeredIndex(None, box, LayerParams(), servers)
@@ -102,10 +109,7 @@ def ask_all(
                 own = whole.rank(in_pool(whole, ask, allowed), allowed, DEPTH)
                 visible, named = joined.visible, joined.named(ask)
                 if some is naming:
-                    hidden = np.zeros(box.meta.servers, dtype=np.bool_)
-                    for product in theirs_of[call.id] or ():
-                        hidden[products.servers(product)] = True
-                    visible = visible & ~hidden[box.tool_servers]
+                    visible = visible & without(box, theirs_of[call.id] or set())
                     named = replace(named, elsewhere=0, nowhere=1)
                 theirs = box.rank(ask, visible, DEPTH)
                 right = (
@@ -115,12 +119,52 @@ def ask_all(
                 )
                 if not len(own.rows) or (some is inside and not right):
                     continue  # what the own layer gets wrong by itself is no question of the join
-                unknown = box.storage.has_unknown_name(ask.text)
-                found.append(
-                    Asked(join_features(own, theirs, named), box_features(theirs, named, unknown),
-                          some is inside, bool(call.gold) and some is not naming)
-                )  # fmt: skip
+                served = bool(call.gold) and some is not naming
+                found.append(Asked(join_features(own, theirs, named), some is inside, served))
     return found
+
+
+def ask_fresh(box: PackIndex, calls: Sequence[Call], most: int, rng: np.random.Generator) -> list[Fresh]:
+    """Ask the pack alone: ``most`` requests that it serves, all that nothing serves, and a quarter as many as the first
+    whose product is hidden."""
+    joined, theirs_of = LayeredIndex(None, box, LayerParams()), products_of(box, calls)
+    served = [c for c in calls if c.gold and theirs_of[c.id] is not None]
+    naming = [c for c in served if theirs_of[c.id] and _named(box, c, theirs_of[c.id] or set())]
+    drawn = [served[int(place)] for place in rng.permutation(len(served))[:most]]
+    hidden = [naming[int(place)] for place in rng.permutation(len(naming))[: most // 4]]
+    found = []
+    for call, is_hidden in [
+        *((c, False) for c in [*drawn, *(c for c in calls if not c.gold)]),
+        *((c, True) for c in hidden),
+    ]:
+        ask = box.ask(call.query)
+        named, visible = joined.named(ask), joined.visible
+        if is_hidden:
+            visible, named = visible & without(box, theirs_of[call.id] or set()), Named(nowhere=1)
+        features = box_features(box.rank(ask, visible, DEPTH), named, box.storage.unknown_words(ask.text))
+        found.append(Fresh(features, bool(call.gold) and not is_hidden))
+    return found
+
+
+def products_of(box: PackIndex, calls: Sequence[Call]) -> dict[str, set[int] | None]:
+    """Products of the server of each call, by the call's id; None where the pack does not have its tool."""
+    rows = box.storage.rows_of([call.gold[0].tool_id if call.gold else "" for call in calls])
+    of_server: dict[int, set[int]] = {}
+    for product in range(len(box.storage.products)):
+        for server in box.storage.products.servers(product).tolist():
+            of_server.setdefault(server, set()).add(product)
+    return {
+        call.id: of_server.get(int(box.tool_servers[row]), set()) if row >= 0 else None
+        for call, row in zip(calls, rows.tolist(), strict=True)
+    }
+
+
+def without(box: PackIndex, products: set[int]) -> Mask:
+    """Rows of the pack of no server of these products."""
+    hidden = np.zeros(box.meta.servers, dtype=np.bool_)
+    for product in products:
+        hidden[box.storage.products.servers(product)] = True
+    return ~hidden[box.tool_servers]
 
 
 def _named(box: PackIndex, call: Call, products: set[int]) -> bool:
@@ -133,14 +177,16 @@ def _unrelated(products: set[int] | None, here: frozenset[int]) -> bool:
     return products is not None and here.isdisjoint(products)
 
 
-def fit(asked: Sequence[Asked], *, lost: float, refused: float) -> tuple[LayerParams, dict[str, float]]:
+def fit(
+    asked: Sequence[Asked], fresh: Sequence[Fresh], *, lost: float, refused: float
+) -> tuple[LayerParams, dict[str, float]]:
     """Both regressions and their limits, and a report."""
     join = np.array([[a.join[n] for n in JOIN] for a in asked])
-    box = np.array([[a.box[n] for n in BOX] for a in asked])
+    box = np.array([[f.box[n] for n in BOX] for f in fresh])
     installed = np.array([a.installed for a in asked])
-    served = np.array([a.served for a in asked])
+    elsewhere = np.array([a.served and not a.installed for a in asked])
+    served = np.array([f.served for f in fresh])
     join_weights, join_bias = _regress(join, installed)
-    # What an installed server serves may be served by the pack, too; only what nothing serves is a clear no.
     box_weights, box_bias = _regress(box, served)
     leads = 1 / (1 + np.exp(-(join @ join_weights + join_bias)))
     serves = 1 / (1 + np.exp(-(box @ box_weights + box_bias)))
@@ -156,9 +202,10 @@ def fit(asked: Sequence[Asked], *, lost: float, refused: float) -> tuple[LayerPa
     )
     return params, {
         "requests": len(asked),
+        "fresh": len(fresh),
         "join_auroc": round(auroc(leads, installed), 4),
         "own_leads_wrongly": round(float((leads >= join_at)[~installed].mean()), 4),
-        "own_leads_wrongly_served": round(float((leads >= join_at)[~installed & served].mean()), 4),
+        "own_leads_wrongly_served": round(float((leads >= join_at)[elsewhere].mean()), 4),
         "box_auroc": round(auroc(serves, served), 4),
         "box_offers_wrongly": round(float((serves >= box_at)[~served].mean()), 4),
     }
@@ -190,6 +237,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--installations", type=int, default=40)
     parser.add_argument("--each", type=int, default=24)
+    parser.add_argument("--fresh", type=int, default=1000)
     parser.add_argument("--lost", type=float, default=0.02)
     parser.add_argument("--refused", type=float, default=0.02)
     options = parser.parse_args()
@@ -205,10 +253,11 @@ def main() -> None:
     trust = np.array([box.storage.trust[max(box.server_row(s), 0)] for s in asked_servers], dtype=np.float64)
     installations = draw_installations(asked_servers, trust, options.installations, rng)
     asked = ask_all(whole, box, calls, installations, options.each, rng)
-    params, report = fit(asked, lost=options.lost, refused=options.refused)
+    fresh = ask_fresh(box, calls, options.fresh, rng)
+    params, report = fit(asked, fresh, lost=options.lost, refused=options.refused)
     params = replace(
         params,
-        fitted=f"{len(asked)} requests over {len(installations)} installations, by finetune/fit_layers.py",
+        fitted=f"{len(asked)} requests over {len(installations)} installations, {len(fresh)} over the pack alone, by finetune/fit_layers.py",
     )
     write_layer_params(options.out, params)
     print(json.dumps({"report": report, "params": layers.asdict(params)}, indent=2))

@@ -9,6 +9,7 @@ pool lacks: an installed tool that is far from the request, beside one of the pa
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -41,10 +42,15 @@ Mask = npt.NDArray[np.bool_]
 
 PARAMS_FILE = "layers.json"
 
+SURE = 0.8
+"""Probability that the own layer leads from which on nothing of the pack is offered beside it."""
+
 JOIN = ("own", "lead", "named_here", "named_elsewhere", "word_here", "word_elsewhere")
 """Features of the decision whether the own layer leads; see `join_features`."""
 
-BOX = ("tool", "server", "coverage", "nothing", "unknown", "named", "absent")
+BOX = (
+    "tool", "server", "coverage", "nothing", "words", "length", "named", "absent", "strange", "strange_name",
+)  # fmt: skip
 """Features of the probability that the pack serves a request; see `box_features`."""
 
 
@@ -123,18 +129,21 @@ def join_features(own: Ranking, box: Ranking, named: Named) -> dict[str, float]:
     }
 
 
-def box_features(box: Ranking, named: Named, unknown: bool) -> dict[str, float]:
+def box_features(box: Ranking, named: Named, strange: tuple[int, int]) -> dict[str, float]:
     """What decides whether the pack serves a request: the shape of its ranking, and which products are named.
 
-    ``unknown``: the request has a capitalized word that no tool in the pack has.
+    ``strange``: words that no tool in the pack has, and those of them that stand where a name would
+    (`PackStorage.unknown_words`).
     """
-    shape = {name: box.shape.get(name, 0.0) for name in ("tool", "server", "coverage", "nothing")}
-    known = named.here + named.elsewhere
+    words, known = box.ask.words, named.here + named.elsewhere
     return {
-        **shape,
-        "unknown": float(unknown),
+        **{name: box.shape.get(name, 0.0) for name in ("tool", "server", "coverage", "nothing")},
+        "words": float(words.scores.max(initial=0.0)) / max(float(words.idf.sum()), 1e-6),
+        "length": math.log1p(len(words.terms)),
         "named": float(known > 0),
         "absent": float(named.nowhere > 0 and not known),
+        "strange": float(strange[0]),
+        "strange_name": float(strange[1]),
     }
 
 
@@ -262,7 +271,7 @@ class LayeredIndex:
             leads = _logistic(self.params.join_bias, self.params.join, join_features(own, box, named))
         serves = box.probability
         if self.params.box:
-            features = box_features(box, named, self._unknown(ask))
+            features = box_features(box, named, self.box.storage.unknown_words(ask.text))
             serves = _logistic(self.params.box_bias, self.params.box, features)
         if box.shape.get("name"):
             serves = max(serves, 0.99)
@@ -306,10 +315,6 @@ class LayeredIndex:
         products = self.box.storage.products
         servers = (self.own.storage.server(row) for row in range(self.own.meta.servers))
         return frozenset(product for server in servers for product in products.of_server(server))
-
-    def _unknown(self, ask: Ask) -> bool:
-        """Whether the request has a name that nothing in the pack has: capitalized, and not its first word."""
-        return self.box.storage.has_unknown_name(ask.text)
 
     def _shared(self, filters: Filters) -> tuple[Filters | None, Filters | None]:
         """The filters of each layer; None for a layer that they leave out."""
@@ -370,7 +375,7 @@ class LayeredIndex:
         found: list[tuple[SearchIndex, Place]] = []
         if own_leads and one.own is not None and self.own is not None:
             found = first(self.own, one.own, share)
-        if box_serves and len(found) < share:
+        if box_serves and len(found) < share and not (found and (spelled or one.own_leads >= SURE)):
             found += first(self.box, one.box, share - len(found))
         return found
 

@@ -31,8 +31,39 @@ _LONG = 6
 
 _TEXT = 2000
 _GENERIC = frozenset(
-    "mcp server servers tool tools api client js ts py node python the for of and ai agent official app cli io dev "
-    "model context protocol local remote simple my service".split()
+    [
+        "mcp",
+        "server",
+        "servers",
+        "tool",
+        "tools",
+        "api",
+        "client",
+        "js",
+        "ts",
+        "py",
+        "node",
+        "python",
+        "the",
+        "for",
+        "of",
+        "and",
+        "ai",
+        "agent",
+        "official",
+        "app",
+        "cli",
+        "io",
+        "dev",
+        "model",
+        "context",
+        "protocol",
+        "local",
+        "remote",
+        "simple",
+        "my",
+        "service",
+    ]
 )
 """Words of a package's name that say nothing of the product."""
 

@@ -26,6 +26,9 @@ _JSON_FIELDS = frozenset(
 )
 
 
+_PACK_FACTS = frozenset({"publisher", "official", "published"})
+
+
 def plain(text: str) -> str:
     """The stored form of a plain text or id."""
     if text.isascii():
@@ -34,8 +37,9 @@ def plain(text: str) -> str:
 
 
 def server_row(server: Server) -> dict[str, Any]:
-    """Columns of the server table."""
-    return _row(server, "server_id")
+    """Columns of the server table. Facts that only the pack has, and that an offer shows, are no columns."""
+    row = _row(server, "server_id")
+    return {name: value for name, value in row.items() if name not in _PACK_FACTS}
 
 
 def tool_row(tool: Tool) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ NAMED = 1.0
 UNSURE = 0.4
 """How much of the weight a product gets that a request names for sure, and one whose name is an ordinary word, too."""
 
+_REMEMBERED = 64
 _NAMED_ROWS = 200
 """Tools of the named products that are candidates."""
 
@@ -72,9 +75,14 @@ class PackIndex(SearchIndex):
         best = sorted(rows, key=lambda row: (-float(self.storage.trust[row]), row))[:count]
         return [self.storage.server(row) for row in best]
 
-    def mentioned(self, ask: Ask) -> list[Mention]:
+    def mentioned(self, ask: Ask) -> Sequence[Mention]:
         """Products that a request names."""
-        return self.storage.products.mentioned(ask.text)
+        return self._mentions(ask.text)
+
+    @cached_property
+    def _mentions(self) -> Callable[[str], tuple[Mention, ...]]:
+        # Asked for several times a request: by the ranking, the candidates and the decision between the layers.
+        return lru_cache(maxsize=_REMEMBERED)(lambda text: tuple(self.storage.products.mentioned(text)))
 
     def rank(
         self, ask: Ask, allowed: npt.NDArray[np.bool_] | None, depth: int, favoured: Floats | None = None

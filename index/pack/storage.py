@@ -28,7 +28,31 @@ Mask = npt.NDArray[np.bool_]
 
 CACHED = 64
 _TEXT = 2000
-_NAME = re.compile(r"\b[A-Z][a-zA-Z]{3,}\b")
+_WORD = re.compile(r"[^\W\d_][^\W_]*")
+_LEAST_LETTERS = 4
+_GLUE_BEFORE = frozenset("_-./@\\:'\"#")
+_GLUE_AFTER = frozenset("_/@\\:=")
+_BEFORE_NAMES = frozenset(
+    [
+        "in",
+        "on",
+        "from",
+        "to",
+        "into",
+        "with",
+        "at",
+        "of",
+        "our",
+        "my",
+        "the",
+        "via",
+        "using",
+        "through",
+        "for",
+        "inside",
+        "within",
+    ]
+)
 
 
 class PackStorage:
@@ -115,13 +139,22 @@ class PackStorage:
         """See `Storage.server_ids`."""
         return [self.server(i).server_id for i in range(self.meta.servers)]
 
-    def has_unknown_name(self, text: str) -> bool:
-        """Whether a text has a capitalized word, not its first, that neither a tool nor the lexicon knows."""
-        for match in _NAME.finditer(text[:_TEXT]):
-            word = match.group()
-            if match.start() and not self.words.knows(hashes(word)) and not self.products.mentioned(word):
-                return True
-        return False
+    def unknown_words(self, text: str) -> tuple[int, int]:
+        """Count the words of a text that no tool of the pack has; and those of them that stand where a name would.
+
+        Parts of paths, addresses and identifiers do not count.
+        """
+        found = named = 0
+        before = ""
+        for match in _WORD.finditer(text[:_TEXT]):
+            word, start, end = match.group(), match.start(), match.end()
+            glued = text[max(start - 1, 0) : start] in _GLUE_BEFORE or text[end : end + 1] in _GLUE_AFTER
+            keys = hashes(word) if len(word) >= _LEAST_LETTERS and not glued else []
+            if keys and not self.words.knows(keys[:1]):
+                found += 1
+                named += (word[0].isupper() and start > 0) or before in _BEFORE_NAMES
+            before = word.casefold()
+        return found, named
 
     def close(self) -> None:
         """See `Storage.close`."""

@@ -72,7 +72,8 @@ class PackedWords:
     def knows(self, words: Sequence[int]) -> bool:
         """Whether any row had any of these words (64-bit hashes), kept or not."""
         wanted = (np.array(words, dtype=np.uint64) & _LOW).astype(np.uint32)
-        return bool(np.isin(wanted, self._terms).any())
+        places = np.minimum(np.searchsorted(self._terms, wanted), max(len(self._terms) - 1, 0))
+        return bool(len(self._terms) and (self._terms[places] == wanted).any())
 
     def score(self, query_terms: Sequence[int]) -> PackedScores:
         """BM25 of every row for a query's word hashes (64 bits); a repeated word counts once."""
