@@ -18,6 +18,7 @@ from toolscout.eval.diversity.cli import diversity
 from toolscout.eval.execute.cli import execute
 from toolscout.eval.guard.cli import guard
 from toolscout.eval.needle.cli import needle
+from toolscout.eval.pack.cli import pack
 from toolscout.eval.plans.cli import plan
 from toolscout.eval.provenance import write_result
 from toolscout.eval.servers.cli import servers
@@ -45,6 +46,7 @@ app.command("execute", cls=Measuring, short_help="Make calls for real, judge the
 app.command("apibank", cls=Measuring, short_help="Search turn by turn in dialogues.")(apibank)
 app.command("guard", cls=Measuring, short_help="Poisoned tools held back, false alarms.")(guard)
 app.command("needle", cls=Measuring, short_help="One tool hidden in growing pools.")(needle)
+app.command("pack", cls=Measuring, short_help="The built-in catalog, and below your servers.")(pack)
 app.command("plan", cls=Measuring, short_help="Requests that take several calls.")(plan)
 app.command("servers", cls=Measuring, short_help="Servers that do the same, side by side.")(servers)
 app.command("setup", cls=Measuring, short_help="Look at your own servers.")(setup)

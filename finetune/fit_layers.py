@@ -1,6 +1,7 @@
 """Fit how the person's own servers and the pack are joined, and write it into the encoder's folder.
 
-    python -m toolscout.finetune.fit_layers HOME PACK --nothing NOTHING.jsonl --out ENCODER_FOLDER/layers.json
+    python -m toolscout.finetune.fit_layers HOME PACK --nothing nothing_served.jsonl --out ENCODER_FOLDER/layers.json \\
+        --everyday answerable.jsonl everyday.jsonl generic.jsonl
 
 HOME has the index that the pack was built from. Installations are drawn from its most used servers, 5 to 40 at a time.
 Requests are the pack's worked calls, which several writers wrote without a search at hand; they do not count as
@@ -40,6 +41,7 @@ from toolscout.index.layers import (
 )
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.search import SearchIndex
+from toolscout.index.words import has_words
 from toolscout.jsonl import read_objects
 from toolscout.records import Call
 from toolscout.settings import Settings
@@ -124,19 +126,23 @@ def ask_all(
     return found
 
 
-def ask_fresh(box: PackIndex, calls: Sequence[Call], most: int, rng: np.random.Generator) -> list[Fresh]:
-    """Ask the pack alone: ``most`` requests that it serves, all that nothing serves, and a quarter as many as the first
-    whose product is hidden."""
+def ask_fresh(
+    box: PackIndex, calls: Sequence[Call], everyday: Sequence[tuple[str, bool]], most: int, rng: np.random.Generator
+) -> list[Fresh]:
+    """Ask the pack alone: ``most`` worked calls, a quarter as many whose product is hidden, all requests that nothing
+    serves, and ``everyday`` ones, each with whether some tool surely serves it."""
     joined, theirs_of = LayeredIndex(None, box, LayerParams()), products_of(box, calls)
     served = [c for c in calls if c.gold and theirs_of[c.id] is not None]
     naming = [c for c in served if theirs_of[c.id] and _named(box, c, theirs_of[c.id] or set())]
     drawn = [served[int(place)] for place in rng.permutation(len(served))[:most]]
     hidden = [naming[int(place)] for place in rng.permutation(len(naming))[: most // 4]]
     found = []
-    for call, is_hidden in [
-        *((c, False) for c in [*drawn, *(c for c in calls if not c.gold)]),
-        *((c, True) for c in hidden),
-    ]:
+    for query, serves in everyday:
+        ask = box.ask(query)
+        ranking = box.rank(ask, joined.visible, DEPTH)
+        found.append(Fresh(box_features(ranking, joined.named(ask), box.storage.unknown_words(ask.text)), serves))
+    nothing = [c for c in calls if not c.gold]
+    for call, is_hidden in [*((c, False) for c in [*drawn, *nothing]), *((c, True) for c in hidden)]:
         ask = box.ask(call.query)
         named, visible = joined.named(ask), joined.visible
         if is_hidden:
@@ -234,6 +240,9 @@ def main() -> None:
     parser.add_argument("home", type=Path)
     parser.add_argument("pack", type=Path)
     parser.add_argument("--nothing", type=Path, required=True)
+    parser.add_argument(
+        "--everyday", type=Path, nargs="*", default=[], help="requests that some tool serves, but for kind nothing"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--installations", type=int, default=40)
     parser.add_argument("--each", type=int, default=24)
@@ -253,7 +262,13 @@ def main() -> None:
     trust = np.array([box.storage.trust[max(box.server_row(s), 0)] for s in asked_servers], dtype=np.float64)
     installations = draw_installations(asked_servers, trust, options.installations, rng)
     asked = ask_all(whole, box, calls, installations, options.each, rng)
-    fresh = ask_fresh(box, calls, options.fresh, rng)
+    everyday = [
+        (str(row["query"]), row.get("kind") != "nothing")
+        for path in options.everyday
+        for _, row in read_objects(path)
+        if has_words(str(row["query"]))
+    ]
+    fresh = ask_fresh(box, calls, everyday, options.fresh, rng)
     params, report = fit(asked, fresh, lost=options.lost, refused=options.refused)
     params = replace(
         params,
