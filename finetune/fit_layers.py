@@ -109,11 +109,13 @@ def ask_all(
                 call = some[int(place)]
                 ask = box.ask(call.query)
                 own = whole.rank(in_pool(whole, ask, allowed), allowed, DEPTH)
-                visible, named = joined.visible, joined.named(ask)
+                visible = joined.visible
                 if some is naming:
                     visible = visible & without(box, theirs_of[call.id] or set())
-                    named = replace(named, elsewhere=0, nowhere=1)
                 theirs = box.rank(ask, visible, DEPTH)
+                named = joined.named(ask, theirs)
+                if some is naming:
+                    named = replace(named, elsewhere=0, nowhere=1)
                 right = (
                     server_of[call.id] == whole.storage.server(int(whole.tool_servers[own.rows[0]])).server_id
                     if len(own.rows)
@@ -140,14 +142,14 @@ def ask_fresh(
     for query, serves in everyday:
         ask = box.ask(query)
         ranking = box.rank(ask, joined.visible, DEPTH)
-        found.append(Fresh(box_features(ranking, joined.named(ask), box.storage.unknown_words(ask.text)), serves))
+        found.append(Fresh(box_features(ranking, joined.named(ask, ranking), box.storage.unknown_words(ask.text)), serves))
     nothing = [c for c in calls if not c.gold]
     for call, is_hidden in [*((c, False) for c in [*drawn, *nothing]), *((c, True) for c in hidden)]:
         ask = box.ask(call.query)
-        named, visible = joined.named(ask), joined.visible
-        if is_hidden:
-            visible, named = visible & without(box, theirs_of[call.id] or set()), Named(nowhere=1)
-        features = box_features(box.rank(ask, visible, DEPTH), named, box.storage.unknown_words(ask.text))
+        visible = joined.visible & without(box, theirs_of[call.id] or set()) if is_hidden else joined.visible
+        ranking = box.rank(ask, visible, DEPTH)
+        named = Named(nowhere=1) if is_hidden else joined.named(ask, ranking)
+        features = box_features(ranking, named, box.storage.unknown_words(ask.text))
         found.append(Fresh(features, bool(call.gold) and not is_hidden))
     return found
 

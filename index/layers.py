@@ -42,6 +42,7 @@ Mask = npt.NDArray[np.bool_]
 
 PARAMS_FILE = "layers.json"
 
+_LEADING = 2
 SURE = 0.8
 """Probability that the own layer leads from which on nothing of the pack is offered beside it."""
 
@@ -265,7 +266,7 @@ class LayeredIndex:
 
     def judge(self, ask: Ask, own: Ranking | None, box: Ranking) -> Judged:
         """Decide between the layers for one request."""
-        named = self.named(ask)
+        named = self.named(ask, box)
         leads = 0.0
         if own is not None:
             leads = _logistic(self.params.join_bias, self.params.join, join_features(own, box, named))
@@ -277,19 +278,25 @@ class LayeredIndex:
             serves = max(serves, 0.99)
         return Judged(own, box, named, leads, serves)
 
-    def named(self, ask: Ask) -> Named:
-        """Products that a request names, by where their servers are."""
+    def named(self, ask: Ask, box: Ranking) -> Named:
+        """Products that a request names, by where their servers are.
+
+        A name that is an ordinary word, too, counts as the product's where the pack's best tools are of its servers.
+        """
+        leading = self.box.tool_servers[box.rows[:_LEADING]]
         products = self.box.storage.products
         counts = dict.fromkeys(("here", "elsewhere", "nowhere", "word_here", "word_elsewhere"), 0)
         first = ""
         for mention in self.box.mentioned(ask):
+            servers = products.servers(mention.product)
+            sure = mention.sure or bool(np.isin(leading, servers).any())
             if mention.product in self._here:
                 place = "here"
             else:
-                place = "elsewhere" if len(products.servers(mention.product)) else "nowhere"
-                if mention.sure:
+                place = "elsewhere" if len(servers) else "nowhere"
+                if sure:
                     first = first or products.name(mention.product)
-            if mention.sure:
+            if sure:
                 counts[place] += 1
             elif place != "nowhere":
                 counts[f"word_{place}"] += 1

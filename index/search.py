@@ -140,6 +140,8 @@ class Ask:
     words: WordScores
     number: int = 0
     """1 for the first structured request, 0 for the query."""
+    exemplars: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
+    """Its cosines with all exemplars of an index, by that index's identity: they are looked at twice."""
 
 
 @dataclass
@@ -483,7 +485,7 @@ class SearchIndex:
             return near
         parts = [near, ask.words.top(CANDIDATES), self._mentioned(ask.text)]
         if len(self.storage.exemplars):
-            close = best_rows(self.storage.exemplars.scores(ask.tool_vector), CANDIDATES)
+            close = best_rows(self._exemplar_scores(ask), CANDIDATES)
             parts.append(self._arrays["exemplar.rows"][np.isin(self._arrays["exemplar.links"], close)])
         rows = np.unique(np.concatenate(parts).astype(np.int64))
         rows = rows[rows >= 0]
@@ -513,11 +515,16 @@ class SearchIndex:
             signals["name"] = np.isin(everything, mentioned).astype(np.float32)
         return signals
 
+    def _exemplar_scores(self, ask: Ask) -> Floats:
+        if id(self) not in ask.exemplars:
+            ask.exemplars[id(self)] = self.storage.exemplars.scores(ask.tool_vector)
+        return ask.exemplars[id(self)]
+
     def exemplar_cosines(self, ask: Ask) -> Floats:
         """Of each row the cosine of its nearest exemplar; -1 where it has none."""
         best = np.full(len(self), -1.0, dtype=np.float32)
         shown = self._arrays["exemplar.rows"]
-        linked = self.storage.exemplars.scores(ask.tool_vector)[self._arrays["exemplar.links"]]
+        linked = self._exemplar_scores(ask)[self._arrays["exemplar.links"]]
         np.maximum.at(best, shown[shown >= 0], linked[shown >= 0])
         return best
 

@@ -77,17 +77,18 @@ class PackedVectors:
     def scores(self, query: Floats, rows: Rows | None = None) -> Floats:
         """Inner products of a query float32 [dim] with all rows, or with the given ones."""
         turned = query @ self.rotation
+        # A code stands for the middle of its step, and codes are stored without their sign.
+        middle = np.float32((1 << (BITS - 1)) - 0.5) * turned.sum()
         wanted = np.arange(len(self)) if rows is None else rows
         found = np.empty(len(wanted), dtype=np.float32)
         for start in range(0, len(wanted), _CHUNK):
             some = wanted[start : start + _CHUNK]
-            numbers = np.zeros((len(some), self.rotation.shape[1]), dtype=np.float32)
+            numbers = np.zeros((len(some), self.rotation.shape[1]), dtype=np.uint8)
             for bit in range(BITS):
                 words = np.ascontiguousarray(self.planes[bit][:, some].T).view(np.uint8)
-                ones = np.unpackbits(words, axis=1, bitorder="little")
-                numbers += ones * np.float32(1 << (BITS - 1 - bit))
-            numbers -= np.float32((1 << (BITS - 1)) - 0.5)
-            found[start : start + _CHUNK] = np.vecdot(numbers, turned) * self.scales[some]
+                numbers |= np.unpackbits(words, axis=1, bitorder="little") << (BITS - 1 - bit)
+            products = np.vecdot(numbers.astype(np.float32), turned)
+            found[start : start + _CHUNK] = (products - middle) * self.scales[some]
         return found
 
     def nearest(self, query: Floats, count: int, allowed: npt.NDArray[np.bool_] | None = None) -> Rows:
