@@ -5,14 +5,14 @@
 HOME has the index that the pack was built from. Installations are drawn from its most used servers, 5 to 40 at a time.
 Requests are the pack's worked calls, which several writers wrote without a search at hand; they do not count as
 exemplars here. A call of an installed server is to be led by the own layer; one of a server whose product no installed
-server has, by the pack; requests that nothing serves, by neither. Products that no server anywhere is of are made by hiding the servers of a
-named one.
+server has, by the pack; requests that nothing serves, by neither. Products that no server anywhere is of are made by
+hiding the servers of a named one.
 
 1. ``join``: logistic regression whether the own layer leads (`layers.join_features`).
 2. ``box``: logistic regression whether the pack serves a request (`layers.box_features`), over the pack without the
    tool that was asked for as a harder negative in one of ten.
-3. The limits: ``join_at`` loses at most ``--lost`` of the installed requests, ``box_at`` refuses at most ``--refused`` of the
-   requests that the pack serves.
+3. The limits: ``join_at`` loses at most ``--lost`` of the installed requests, ``box_at`` refuses at most ``--refused``
+   of the requests that the pack serves.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from toolscout.finetune.fit_search import auroc, fit_abstention, in_pool
-from toolscout.index import layers
+from toolscout.finetune.fit_search import auroc, in_pool
 from toolscout.index.encoder import make_encoder
 from toolscout.index.layers import BOX, JOIN, LayeredIndex, LayerParams, box_features, join_features, write_layer_params
 from toolscout.index.pack.search import PackIndex
@@ -211,7 +210,7 @@ def main() -> None:
         fitted=f"{len(asked)} requests over {len(installations)} installations, by finetune/fit_layers.py",
     )
     write_layer_params(options.out, params)
-    print(json.dumps({"report": report, "params": layers.asdict(params)}, indent=2))
+    print(json.dumps({"report": report, "params": asdict(params)}, indent=2))
 
 
 if __name__ == "__main__":

@@ -33,9 +33,14 @@ def plain(text: str) -> str:
     return str(well_formed(text)).replace("\0", "�")
 
 
+_FACTS_OF_PACK = frozenset({"publisher", "official", "published"})
+"""Not stored: the pack has worked them out, and what an imported file says of them is nobody's to believe."""
+
+
 def server_row(server: Server) -> dict[str, Any]:
     """Columns of the server table."""
-    return _row(server, "server_id")
+    row = _row(server, "server_id")
+    return {name: value for name, value in row.items() if name not in _FACTS_OF_PACK}
 
 
 def tool_row(tool: Tool) -> dict[str, Any]:

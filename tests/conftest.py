@@ -21,13 +21,15 @@ hypothesis_settings.load_profile("toolscout")
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fresh ``TOOLSCOUT_HOME``; no other ``TOOLSCOUT_`` variable of the caller's environment is seen."""
+    """A fresh ``TOOLSCOUT_HOME`` without a pack; no ``TOOLSCOUT_`` variable of the caller's environment is seen."""
     for name in list(os.environ):
         if name.startswith("TOOLSCOUT_"):
             monkeypatch.delenv(name)
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("TOOLSCOUT_HOME", str(folder))
+    # Most tests count what is found among servers of their own; the built-in catalog would be found beside them.
+    monkeypatch.setenv("TOOLSCOUT_PACK", "off")
     return folder
 
 

@@ -199,7 +199,8 @@ def pack_facts(settings: Settings) -> dict[str, Any] | str:
     facts = {
         "date": manifest.date, "days_old": age.days, "servers": manifest.servers, "tools": manifest.tools,
         "known_as_a_whole": manifest.vendors, "worked_calls": manifest.exemplars, "lines_of_ours": manifest.lines,
-        "newest_listing": manifest.crawled, "file": str(found.path), "megabytes": round(found.path.stat().st_size / 1e6, 1),
+        "newest_listing": manifest.crawled, "file": str(found.path),
+        "megabytes": round(found.path.stat().st_size / 1e6, 1),
     }  # fmt: skip
     return facts | ({"problem": found.problem} if found.problem else {})
 
