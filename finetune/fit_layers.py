@@ -20,14 +20,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from toolscout.finetune.fit_search import auroc, in_pool
-from toolscout.index import layers
 from toolscout.index.encoder import make_encoder
 from toolscout.index.layers import (
     BOX,
@@ -274,10 +273,11 @@ def main() -> None:
     params, report = fit(asked, fresh, lost=options.lost, refused=options.refused)
     params = replace(
         params,
-        fitted=f"{len(asked)} requests over {len(installations)} installations, {len(fresh)} over the pack alone, by finetune/fit_layers.py",
+        fitted=f"{len(asked)} requests over {len(installations)} installations and {len(fresh)} over the pack alone, by "
+        "finetune/fit_layers.py",
     )
     write_layer_params(options.out, params)
-    print(json.dumps({"report": report, "params": layers.asdict(params)}, indent=2))
+    print(json.dumps({"report": report, "params": asdict(params)}, indent=2))
 
 
 if __name__ == "__main__":

@@ -31,39 +31,9 @@ _LONG = 6
 
 _TEXT = 2000
 _GENERIC = frozenset(
-    [
-        "mcp",
-        "server",
-        "servers",
-        "tool",
-        "tools",
-        "api",
-        "client",
-        "js",
-        "ts",
-        "py",
-        "node",
-        "python",
-        "the",
-        "for",
-        "of",
-        "and",
-        "ai",
-        "agent",
-        "official",
-        "app",
-        "cli",
-        "io",
-        "dev",
-        "model",
-        "context",
-        "protocol",
-        "local",
-        "remote",
-        "simple",
-        "my",
-        "service",
-    ]
+    {"mcp", "server", "servers", "tool", "tools", "api", "client", "js", "ts", "py", "node", "python", "the", "for"}
+    | {"of", "and", "ai", "agent", "official", "app", "cli", "io", "dev", "model", "context", "protocol", "local"}
+    | {"remote", "simple", "my", "service"}
 )
 """Words of a package's name that say nothing of the product."""
 
@@ -89,7 +59,7 @@ def read_products(path: Path) -> list[Product]:
     """Read a lexicon: a line a product, name, aliases between bars, and ``word`` or ``name``, between tabs."""
     found = []
     for line in path.read_text("utf-8").splitlines():
-        name, aliases, kind = (line.split("\t") + ["", ""])[:3]
+        name, aliases, kind = [*line.split("\t"), "", ""][:3]
         if name:
             found.append(Product(name, tuple(a for a in aliases.split("|") if a), kind == "word"))
     return found
@@ -203,8 +173,8 @@ class Products:
                 whole = size == len(parts) or (start == 0 and len(parts) - size < _SHORT)
                 if whole or not self.words[product]:
                     found.add(product)
-        product = self._called(publisher) if publisher else None
-        return found if product is None else found | {product}
+        publishers = self._called(publisher) if publisher else None
+        return found if publishers is None else found | {publishers}
 
     def in_texts(self, texts: Iterable[str]) -> set[int]:
         """Products that any of some texts names for sure."""

@@ -26,9 +26,6 @@ _JSON_FIELDS = frozenset(
 )
 
 
-_PACK_FACTS = frozenset({"publisher", "official", "published"})
-
-
 def plain(text: str) -> str:
     """The stored form of a plain text or id."""
     if text.isascii():
@@ -36,10 +33,14 @@ def plain(text: str) -> str:
     return str(well_formed(text)).replace("\0", "�")
 
 
+_FACTS_OF_PACK = frozenset({"publisher", "official", "published"})
+"""Not stored: the pack has worked them out, and what an imported file says of them is nobody's to believe."""
+
+
 def server_row(server: Server) -> dict[str, Any]:
-    """Columns of the server table. Facts that only the pack has, and that an offer shows, are no columns."""
+    """Columns of the server table."""
     row = _row(server, "server_id")
-    return {name: value for name, value in row.items() if name not in _PACK_FACTS}
+    return {name: value for name, value in row.items() if name not in _FACTS_OF_PACK}
 
 
 def tool_row(tool: Tool) -> dict[str, Any]:

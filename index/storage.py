@@ -6,7 +6,7 @@ pack that comes with Toolscout (`toolscout.index.pack.storage`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,6 +42,12 @@ class WordIndex(Protocol):
         """Score every row for a query's word hashes."""
 
 
+class ByName(Protocol):
+    """Arrays by name."""
+
+    def __getitem__(self, name: str, /) -> Array: ...
+
+
 class Storage(Protocol):
     """One pool: what `SearchIndex` needs of it.
 
@@ -50,16 +56,37 @@ class Storage(Protocol):
     ``exemplar.rows`` (of tools, -1: none) and ``exemplar.links`` (of exemplars), both [links].
     """
 
-    meta: Meta
-    arrays: Mapping[str, Array]
-    tool_servers: npt.NDArray[np.int32]
-    """Row of the server of each tool row."""
-    tools: Vectors
-    servers: Vectors
-    exemplars: Vectors
-    words: WordIndex
-    whole: Mask | None
-    """Rows that stand for a server as a whole, whose tools are not known; None: there are none."""
+    @property
+    def meta(self) -> Meta:
+        """What the pool is, and how large."""
+
+    @property
+    def arrays(self) -> ByName:
+        """Arrays by name."""
+
+    @property
+    def tool_servers(self) -> npt.NDArray[np.int32]:
+        """Row of the server of each tool row."""
+
+    @property
+    def tools(self) -> Vectors:
+        """Vectors of the tools."""
+
+    @property
+    def servers(self) -> Vectors:
+        """Vectors of the servers."""
+
+    @property
+    def exemplars(self) -> Vectors:
+        """Vectors of the exemplars."""
+
+    @property
+    def words(self) -> WordIndex:
+        """Words of the tools."""
+
+    @property
+    def whole(self) -> Mask | None:
+        """Rows that stand for a server as a whole, whose tools are not known; None: there are none."""
 
     def held(self, words: WordScores, row: int) -> Collection[int]:
         """Hashes of the request's words that a row has; others of the row may be among them."""

@@ -51,7 +51,7 @@ def _text(nullable: bool = True) -> Any:
 
 
 class ServerRow(SQLModel, table=True):
-    """One server; columns are the fields of `toolscout.records.Server`."""
+    """One server; columns are the fields of `toolscout.records.Server`, without what a pack alone says of one."""
 
     __tablename__ = "server"
 

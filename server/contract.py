@@ -91,8 +91,8 @@ _FOUND_TOOL = {
         "kind": {
             "type": "string",
             "enum": ["server"],
-            "description": "A server as a whole, whose tools are known once it is installed: invoke its tool_id with no "
-            "arguments to ask the user for that.",
+            "description": "A server as a whole, whose tools are known once it is installed: invoke its tool_id "
+            "with no arguments to ask the user for that.",
         },
         "title": {"type": "string"},
         "summary": {"type": "string"},

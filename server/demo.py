@@ -1,8 +1,8 @@
 """``toolscout demo``: the main job, shown by a real client on real servers.
 
 Everything happens in a temporary home. A FastMCP client starts ``toolscout serve`` over stdio, as Claude or Cursor
-would, and finds, suggests and invokes against the starter set. The demo passes only if what it shows really happened:
-every result is compared with what it must be.
+would, and finds, suggests and invokes against the starter set; last it finds what is not installed. The demo passes
+only if what it shows really happened: every result is compared with what it must be.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ _QUERIES = (  # as an agent asks: one operation, in plain words
     "show the latest commits of a git repository",
     "fetch a web page and read it as text",
 )
+_PRODUCT, _ASK_PRODUCT = "Linear", "create a Linear issue"
+_NOBODY = "carry the sofa up to the third floor"
 _COMMITS = ("Add the greeting", "Say it in French too", "Fix the accent")
 _HEADLINE = "Herons return to the old canal"
 _PAGE = f"""<!doctype html><html><head><title>Canal news</title></head><body><article><h1>{_HEADLINE}</h1>
@@ -133,6 +135,7 @@ class _Demo:
         self.log = folder / "server.log"
         self.result = DemoResult()
         self.definitions = 0
+        self.pack: Path | None = None
 
     async def run(self) -> DemoResult:
         self.screen.plain("Toolscout, live: a real MCP client, a real server, three real upstream servers behind it.")
@@ -173,6 +176,7 @@ class _Demo:
         settings = Settings(home=self.home, database="", starter=False)
         self.home.mkdir(parents=True)
         await asyncio.to_thread(self._lend_model, settings)
+        self.pack = await asyncio.to_thread(_pack_in_use)
         names = register_starter(ServersFile(settings.servers_file), extra_args={"fetch": ["--allow-private-ips"]})
         missing = {s.name: why for s in STARTERS if (why := s.missing())}
         if missing:
@@ -211,6 +215,8 @@ class _Demo:
         kept = ("TOOLSCOUT_MODEL", "TOOLSCOUT_ENCODER")  # what belongs to the user's own home and catalogue stays out
         env = {k: v for k, v in os.environ.items() if not k.startswith("TOOLSCOUT_") or k.startswith(kept)}
         env["TOOLSCOUT_HOME"] = str(self.home)
+        # A fetched pack lies in the user's own home.
+        env["TOOLSCOUT_PACK"] = str(self.pack or "off")
         transport = StdioTransport(
             sys.executable, ["-m", "toolscout", "serve"], env=env, keep_alive=False, log_file=self.log
         )
@@ -236,6 +242,8 @@ class _Demo:
                 await self._fetch(client, url)
             await self._mistake(client)
             await self._nothing(client)
+            if self.pack is not None:
+                await self._catalog(client)
             await self._measure(client)
 
     async def _time(self, client: Client[Any]) -> None:
@@ -278,13 +286,26 @@ class _Demo:
         self._done("mistake:refused", good, started, line, _short(line.lstrip("- ")))
 
     async def _nothing(self, client: Client[Any]) -> None:
-        ask = "book a table for two at an Italian restaurant tonight"
-        self.screen.title(f"“{ask[0].upper()}{ask[1:]}”")
+        self.screen.title(f"“{_NOBODY[0].upper()}{_NOBODY[1:]}”")
         started = time.perf_counter()
-        answer, _, _ = await _call(client, "find_tools", {"query": ask})
+        answer, _, _ = await _call(client, "find_tools", {"query": _NOBODY})
         good = bool(answer.get("no_match")) and not answer.get("tools")
         shown = "no tool here does this, and none is offered" if good else "a tool was offered"
         self._done("nothing:find_tools", good, started, json.dumps(answer)[:200], shown)
+
+    async def _catalog(self, client: Client[Any]) -> None:
+        """What is not installed is found in the built-in catalog, and said to be not installed."""
+        self.screen.title(f"“{_ASK_PRODUCT[0].upper()}{_ASK_PRODUCT[1:]}”: {_PRODUCT} is not installed")
+        started = time.perf_counter()
+        answer, text, failed = await _call(client, "find_tools", {"query": _ASK_PRODUCT})
+        tools: list[dict[str, Any]] = answer.get("tools") or []
+        first = tools[0] if tools else {}
+        named = _PRODUCT.casefold() in f"{first.get('tool_id')} {first.get('server')}".casefold()
+        good = not failed and named and first.get("state") in ("needs_key", "needs_install")
+        publisher = f", published by {first['publisher']}" if "publisher" in first else ""
+        shown = f"{first.get('tool_id')}{publisher}: {first.get('state')}" if good else _short(text)
+        self._done("catalog:find_tools", good, started, ", ".join(str(t["tool_id"]) for t in tools), shown)
+        self.screen.more("from the built-in catalog; nothing of it is installed or run before a person says yes")
 
     async def _measure(self, client: Client[Any]) -> None:
         """Medians of warm calls, timed at the client."""
@@ -397,6 +418,16 @@ class _Demo:
         else:
             failed = [step.name for step in result.steps if not step.passed]
             self.screen.plain(f"The demo failed{': ' + ', '.join(failed) if failed else ''}. Run: toolscout doctor")
+
+
+def _pack_in_use() -> Path | None:
+    """The pack that the user's own search would read, None where there is none: then that scene is left out."""
+    from toolscout.index.encoder import make_encoder
+    from toolscout.server.box import open_box
+
+    own = Settings()
+    box = open_box(own, make_encoder(own), None)
+    return box.storage.pack.path if box is not None else None
 
 
 async def _call(client: Client[Any], tool: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], str, bool]:

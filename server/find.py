@@ -32,10 +32,13 @@ ADVICE_PROBED = (
 ADVICE_DENIED = "The tools that fit are denied by this installation's policy. Go on without them, or tell the user."
 ADVICE_UNAVAILABLE = "unavailable: its server is not configured here and did not answer when it was last checked."
 ADVICE_ABSENT = "{product} is not installed here"
-ADVICE_UNKNOWN = "No server for {product} is installed or in the built-in catalog. Say so; the tools below are only the nearest ones."
+ADVICE_UNKNOWN = (
+    "No server for {product} is installed or in the built-in catalog. Say so; the tools below are only the nearest "
+    "ones."
+)
 ADVICE_SERVER = (
-    "kind server: its tools are known once it is installed. Invoke its tool_id without arguments, and the user is asked; "
-    "or they type: toolscout add {server_id}"
+    "kind server: its tools are known once it is installed. Invoke its tool_id without arguments, and the user is "
+    "asked; or they type: toolscout add {server_id}"
 )
 ADVICE_KEY = (
     "needs_key: its server is not set up here and wants a key of the user's: toolscout add {server_id} says which."

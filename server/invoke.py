@@ -37,7 +37,10 @@ _MISSING_CAPABILITY = -32021
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _SUGGESTED = 5
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
-_NAMES_A_SERVER = "'{server_id}' is a server, not a tool. Its tools can be called: find_tools with servers: [\"{server_id}\"] has them."
+_NAMES_A_SERVER = (
+    "'{server_id}' is a server, not a tool. Its tools can be called: find_tools with servers: "
+    '["{server_id}"] has them.'
+)
 _INSTALLED = (
     "'{server_id}' is installed now. Nothing was called, as its tools were not known before: find_tools with servers: "
     '["{server_id}"] has them.'

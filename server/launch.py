@@ -189,7 +189,7 @@ def runs(server: Server, entry: Mapping[str, Any]) -> bool:
 
 
 def package_of(entry: Mapping[str, Any]) -> str | None:
-    """What an entry runs or calls, as ``npm:NAME``, ``pypi:NAME`` or ``url:ADDRESS``; None where that cannot be told."""
+    """What an entry runs or calls: ``npm:NAME``, ``pypi:NAME`` or ``url:ADDRESS``; None where that cannot be told."""
     if entry.get("url"):
         return f"url:{entry['url']}"
     words = [str(entry.get("command") or ""), *map(str, entry.get("args") or ())]
@@ -207,10 +207,8 @@ def package_of(entry: Mapping[str, Any]) -> str | None:
         if flag in words[:-1]:
             words = words[words.index(flag) + 1 :]
     name = next((word for word in words if not word.startswith("-") and word != "run"), "")
-    if registry == "npm":
-        name = name[:1] + name[1:].partition("@")[0]
-    else:
-        name = re.split(r"[=<>!~@\[ ]", name)[0]
+    scope, rest = name[:1], name[1:]  # the first @ of an npm name may be its scope's
+    name = scope + rest.partition("@")[0] if registry == "npm" else re.split(r"[=<>!~@\[ ]", name)[0]
     return f"{registry}:{name}" if name else None
 
 

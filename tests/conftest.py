@@ -12,6 +12,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from weights import small_model, smollm2  # noqa: F401 (fixtures of the tests with a real model)
 
+from toolscout.index.pack.current import shipped
 from toolscout.settings import Settings
 
 # A busy machine is no failure: how long a case takes says nothing here.
@@ -21,14 +22,25 @@ hypothesis_settings.load_profile("toolscout")
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fresh ``TOOLSCOUT_HOME``; no other ``TOOLSCOUT_`` variable of the caller's environment is seen."""
+    """A fresh ``TOOLSCOUT_HOME`` without a pack; no ``TOOLSCOUT_`` variable of the caller's environment is seen."""
     for name in list(os.environ):
         if name.startswith("TOOLSCOUT_"):
             monkeypatch.delenv(name)
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("TOOLSCOUT_HOME", str(folder))
+    # Most tests count what is found among servers of their own; the built-in catalog would be found beside them.
+    monkeypatch.setenv("TOOLSCOUT_PACK", "off")
     return folder
+
+
+@pytest.fixture
+def with_pack(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Switch the pack that comes with Toolscout on; where it lies."""
+    if not (found := shipped()):
+        pytest.skip("no pack comes with this checkout")
+    monkeypatch.setenv("TOOLSCOUT_PACK", "default")
+    return found[-1]
 
 
 @pytest.fixture

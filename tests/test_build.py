@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolscout.errors import StorageError
-from toolscout.index import build, search, snapshot
+from toolscout.index import build, search, snapshot, storage
 from toolscout.index.asset import DEFAULT_ENCODER, encoders_folder
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
@@ -288,7 +288,7 @@ def test_pool_beyond_the_flat_limit_answers_alike(
     queries = ["join two pdf files", "weather in Oslo", "open an issue", "git_create_branch", "天气预报"]
     expected = [[h.tool_id for h in flat.find(q, dynamic=False).hits[:3]] for q in queries]
     monkeypatch.setattr(build, "FLAT_LIMIT", 10)
-    monkeypatch.setattr(search, "FLAT_LIMIT", 10)
+    monkeypatch.setattr(storage, "FLAT_LIMIT", 10)
     monkeypatch.setattr(search, "CANDIDATES", 12)
     catalogue.set_state("acme/pdf", ServerState.UNAVAILABLE)
     meta = build_index(catalogue, settings, encoder=encoder)

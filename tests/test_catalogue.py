@@ -85,6 +85,18 @@ def test_everything_of_a_server_and_a_tool_comes_back(catalogue: Catalogue) -> N
     assert catalogue.get_server("nobody") is None and catalogue.get_tool("nobody/nothing") is None
 
 
+def test_what_a_pack_alone_says_of_a_server_is_not_stored(catalogue: Catalogue) -> None:
+    told = FULL_SERVER.model_copy(update={"publisher": "Weather Inc.", "official": True, "published": "2025-01-01"})
+    catalogue.put_server(told)
+    assert catalogue.get_server(FULL_SERVER.server_id) == FULL_SERVER
+    before = catalogue.revision
+    catalogue.put_server(told)
+    assert catalogue.revision == before
+    catalogue.put_server(told.model_copy(update={"version": "1.3"}))
+    kept = catalogue.get_server(FULL_SERVER.server_id)
+    assert kept is not None and (kept.version, kept.publisher, kept.official) == ("1.3", None, False)
+
+
 def test_a_tool_list_replaces_the_one_before(catalogue: Catalogue) -> None:
     catalogue.put_server(server(), [tool("a"), tool("b"), tool("c")])
     change = catalogue.put_server(server(), [tool("a"), tool("b", description="new"), tool("d")])

@@ -22,6 +22,7 @@ EXPECTED = [
     "nothing:find_tools",
     "start:second start",
 ]
+WITH_PACK = [*EXPECTED[:-1], "catalog:find_tools", EXPECTED[-1]]
 
 
 def run_demo(*options: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -29,14 +30,22 @@ def run_demo(*options: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=400)
 
 
-def test_the_demo_shows_the_main_job_and_everything_in_it_happened(home: Path, tmp_path: Path) -> None:
+def test_without_a_pack_the_demo_shows_the_rest(home: Path) -> None:
+    done = run_demo("--json")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["passed"]) == (0, True)
+    assert [step["name"] for step in result["steps"]] == EXPECTED
+
+
+def test_the_demo_shows_the_main_job_and_everything_in_it_happened(home: Path, with_pack: Path, tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     done = run_demo("--json", TMPDIR=str(temporary))
     result = json.loads(done.stdout)
     failed = {step["name"]: step["detail"] for step in result["steps"] if not step["passed"]}
     assert (failed, result["error"]) == ({}, None)
-    assert [step["name"] for step in result["steps"]] == EXPECTED
+    assert [step["name"] for step in result["steps"]] == WITH_PACK
+    assert "linear" in result["steps"][-2]["detail"]
     assert result["passed"] is True
     assert done.returncode == 0
     numbers = result["numbers"]

@@ -6,14 +6,20 @@ import json
 import shutil
 import sys
 import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from toolscout.cli import execute
 from toolscout.index.asset import DEFAULT_ENCODER, MODEL, encoders_folder
 from toolscout.index.catalogue import Catalogue
+from toolscout.index.pack.current import CURRENT, packs_folder
+from toolscout.index.pack.file import PackFile, write_pack
+from toolscout.index.pack.signature import make_key, sign
 from toolscout.records import Server, Tool
 from toolscout.server.clients.connect import apply_connect, plan_connect
 from toolscout.server.clients.known import Machine, get_client
@@ -28,6 +34,11 @@ async def checks_of(settings: Settings, **options: bool) -> dict[str, Check]:
     return {check.name: check for check in await examine(settings, machine=machine, **options)}
 
 
+def cut_off(pack: Path, copy: Path) -> str:
+    copy.write_bytes(pack.read_bytes()[:1_000_000])
+    return str(copy)
+
+
 def contents(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
@@ -38,7 +49,7 @@ async def test_a_fresh_machine_is_well(home: Path, monkeypatch: pytest.MonkeyPat
     # Without a model and in no client's configuration Toolscout works, but could do more.
     assert {name: c.status for name, c in checks.items() if c.status != "ok"} == {"model": "warn", "clients": "warn"}
     assert contents(home) == []
-    everything = ["installation", "packages", "home", "encoder", "catalogue", "index"]
+    everything = ["installation", "packages", "home", "encoder", "catalogue", "index", "pack"]
     everything += ["sandbox", "servers", "policy", "model", "clients"]
     assert list(checks) == everything
 
@@ -92,6 +103,46 @@ async def test_an_index_behind_its_catalogue_is_noticed(settings: Settings) -> N
         assert (fresh.status, fresh.detail) == ("ok", "1 tools, up to date")
         put("two")
     assert (await checks_of(settings))["index"].status == "warn"
+
+
+async def test_the_pack_in_use_is_told_and_what_is_wrong_with_it(
+    settings: Settings, with_pack: Path, tmp_path: Path
+) -> None:
+    async def told(pack: str) -> Check:
+        return (await checks_of(settings.model_copy(update={"pack": pack})))["pack"]
+
+    def changed(**values: Any) -> str:
+        shipped = PackFile.open(with_pack)
+        write_pack(tmp_path / "changed.pack", shipped.arrays, replace(shipped.manifest, **values))
+        return str(tmp_path / "changed.pack")
+
+    today = datetime.now(UTC).date()
+    manifest = PackFile.open(with_pack).manifest
+    fresh = await told(changed(date=str(today - timedelta(days=120))))
+    assert (fresh.status, fresh.fix) == ("ok", "")
+    assert f"{manifest.servers:,} servers, {manifest.tools:,} tools, 120 days old" in fresh.detail
+    old = await told(changed(date=str(today - timedelta(days=121))))
+    assert old.status == "warn" and "121 days old" in old.detail and "toolscout catalog update" in old.fix
+    other = await told(changed(encoder="another"))
+    assert other.status == "warn" and "another encoder" in other.detail and "TOOLSCOUT_ENCODER" in other.fix
+    cut = await told(cut_off(with_pack, tmp_path / "cut.pack"))
+    assert cut.status == "warn" and "damaged" in cut.detail and "toolscout catalog update" in cut.fix
+    off = await told("off")
+    assert (off.status, off.fix) == ("ok", "") and "switched off" in off.detail
+
+    # A fetched pack that is damaged, or was changed since it was signed: search goes on with the shipped one.
+    packs_folder(settings).mkdir()
+    cut_off(with_pack, packs_folder(settings) / "cut.pack")
+    (packs_folder(settings) / CURRENT).write_text("cut.pack\n")
+    instead = await told("default")
+    assert instead.status == "warn" and manifest.date in instead.detail and "cut.pack is damaged" in instead.detail
+    (packs_folder(settings) / CURRENT).write_text("../nothing\n")
+    assert "names no pack" in (await told("default")).detail
+    signed = tmp_path / "changed.pack"
+    make_key(tmp_path / "key")
+    settings.pack_keys = [sign(signed, tmp_path / "key")]
+    changed(servers=manifest.servers, date=str(today))
+    assert "changed or damaged after it was signed" in (await told(str(signed))).detail
 
 
 async def test_damaged_files_are_named(settings: Settings, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_part_is_searched_as_an_index_of_its_own(
         ask = alone.ask(query, request.server, request.tool)
         expected = alone.rank(ask, None, 10)
         found = whole.rank(whole.index.ask(query, request.server, request.tool), pool, 10)
-        assert [ids[r] for r in found.rows.tolist()] == [alone._id_texts.text(r) for r in expected.rows.tolist()]
+        assert [ids[r] for r in found.rows.tolist()] == [alone.storage.tool_id(r) for r in expected.rows.tolist()]
         np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
         np.testing.assert_array_equal(found.ask.words.idf, expected.ask.words.idf)
         assert found.probability == pytest.approx(expected.probability, rel=1e-6)

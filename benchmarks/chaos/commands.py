@@ -91,7 +91,7 @@ class Command:
 
     def environment(self, work: Work) -> dict[str, str]:
         """What the process gets besides this one's environment."""
-        return {"TOOLSCOUT_HOME": str(work.home), "TOOLSCOUT_STARTER": "0"}
+        return {"TOOLSCOUT_HOME": str(work.home), "TOOLSCOUT_STARTER": "0", "TOOLSCOUT_PACK": "off"}
 
     def line(self, work: Work) -> list[str]:
         """The command line after ``toolscout``."""

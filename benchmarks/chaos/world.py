@@ -86,6 +86,7 @@ class World:
             MARK: self.run,
             "TOOLSCOUT_HOME": str(self.home),
             "TOOLSCOUT_STARTER": "0",
+            "TOOLSCOUT_PACK": "off",
             "TOOLSCOUT_MODEL_URL": self.model.url,
             "TOOLSCOUT_MODEL": "chaos",
             "TOOLSCOUT_MODEL_TIMEOUT": "4",

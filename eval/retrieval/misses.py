@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from toolscout.eval.retrieval.copies import are_copies
 from toolscout.eval.rows import split_of
 from toolscout.records import Call, Tool

@@ -40,8 +40,10 @@ _CHUNK = 4096
 
 @dataclass(frozen=True)
 class _Entry:
-    """A server of the pack, with our line of it: ``rows`` of the generation's tools, or what a server that is known as a
-    whole ``covers``."""
+    """A server of the pack, with our line of it.
+
+    ``rows`` are of the generation's tools; a server that is known as a whole has none, but what it ``covers``.
+    """
 
     server: Server
     line: str

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError
+from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError, ToolscoutError
 from toolscout.files import replace_file
 from toolscout.index.pack.file import SUFFIX, Manifest, PackFile
 from toolscout.index.pack.signature import check, signature_file
@@ -37,6 +38,10 @@ class Found:
     manifest: Manifest
     problem: str = ""
 
+    def days_old(self) -> int:
+        """Days since it was built."""
+        return (datetime.now(UTC).date() - date.fromisoformat(self.manifest.date)).days
+
 
 def find_pack(settings: Settings) -> Found | None:
     """The pack in use: of those that can be read the newest; None where packs are switched off or none is here.
@@ -48,18 +53,27 @@ def find_pack(settings: Settings) -> Found | None:
     if settings.pack != DEFAULT:
         path = Path(settings.pack).expanduser()
         return Found(path, PackFile.open(path).manifest)
-    problem = ""
+    found, problems = look(settings)
+    for problem in problems:
+        logger.warning("%s Another one is used, or none.", problem)
+    return replace(found, problem=str(problems[0])) if found is not None and problems else found
+
+
+def look(settings: Settings) -> tuple[Found | None, list[ToolscoutError]]:
+    """The newest of the shipped and fetched packs that can be read, and what is wrong with the others."""
     found: list[Found] = []
-    for path in [*_fetched(settings), *shipped()]:
+    problems: list[ToolscoutError] = []
+    paths = shipped()
+    try:
+        paths = [*_fetched(settings), *paths]
+    except BadInput as error:
+        problems.append(error)
+    for path in paths:
         try:
             found.append(Found(path, PackFile.open(path).manifest))
         except StorageError as error:
-            problem = problem or str(error)
-            logger.warning("%s Another one is used, or none.", error)
-    if not found:
-        return None
-    best = max(found, key=lambda one: one.manifest.date)
-    return Found(best.path, best.manifest, problem)
+            problems.append(error)
+    return max(found, key=lambda one: one.manifest.date, default=None), problems
 
 
 def shipped() -> list[Path]:

@@ -1,7 +1,8 @@
 """What a pack keeps of a server and its tools: facts, never a sentence that somebody else wrote.
 
 A name, an id, a type, a coordinate, a number is a fact. Descriptions, default texts and examples stay out; the lines in
-words are Toolscout's own: one of a server, written beforehand, and one of a tool, made of its name when it is read. A server and its tools are one JSON array each, packed together with zlib and a dictionary that all share.
+words are Toolscout's own: one of a server, written beforehand, and one of a tool, made of its name when it is read. A
+server and its tools are one JSON array each, packed together with zlib and a dictionary that all share.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def _code(schema: Mapping[str, Any]) -> str:
     """The types of a schema, a letter each; of an array also its items'. Empty where it does not say."""
     kinds = schema.get("type")
     if kinds is None:
-        options = next((schema[k] for k in ("anyOf", "oneOf") if isinstance(schema.get(k), list)), [])
+        options: list[Any] = next((schema[k] for k in ("anyOf", "oneOf") if isinstance(schema.get(k), list)), [])
         return "".join(dict.fromkeys("".join(_code(o) for o in options if isinstance(o, Mapping))))[:4]
     codes = "".join(_CODES.get(k, "") for k in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(k, str))
     items = schema.get("items")

@@ -1,4 +1,4 @@
-"""Search over a pack: as over any index, and with an eye on who publishes a server and which product a request names."""
+"""Search over a pack: as over any index, with an eye on who publishes a server and which product a request names."""
 
 from __future__ import annotations
 

@@ -86,7 +86,8 @@ class PackStorage:
     def held(self, words: WordScores, row: int) -> Collection[int]:
         """See `Storage.held`."""
         assert isinstance(words, PackedScores)
-        return words.held(row).tolist()
+        held: list[int] = words.held(row).tolist()
+        return held
 
     def nearest(self, query: Floats, count: int, allowed: Mask | None) -> Rows | None:
         """See `Storage.nearest`."""

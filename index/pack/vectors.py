@@ -1,9 +1,9 @@
 """Vectors of a pack: 256 of an encoder's dimensions, four bits each, stored as bit planes.
 
 The first plane holds the signs. A query is compared with the signs of every row by AND and POPCNT, which takes a
-millisecond for 50,000 rows, and the rows that come out best are scored from all four planes. What is kept of the dimensions are
-the principal components of the pool, turned by a random rotation so that every one of them carries as much (Gong and
-Lazebnik, CVPR 2011, without their iterations). Cost in recall: docs/NUMBERS.md.
+millisecond for 50,000 rows, and the rows that come out best are scored from all four planes. What is kept of the
+dimensions are the principal components of the pool, turned by a random rotation so that every one of them carries as
+much (Gong and Lazebnik, CVPR 2011, without their iterations). Cost in recall: docs/NUMBERS.md.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ async def examine(
     checks = [_python(), _packages(), _home(settings)]
     progress(1, None)
     checks += [await asyncio.to_thread(_encoder, settings), await asyncio.to_thread(_catalogue, settings)]
-    checks.append(await asyncio.to_thread(_index, settings))
+    checks += [await asyncio.to_thread(_index, settings), await asyncio.to_thread(_pack, settings)]
     checks += await asyncio.to_thread(_sandbox, settings)
     checks += await _upstreams(settings, upstreams, progress)
     checks.append(await asyncio.to_thread(_policy, settings))
@@ -151,7 +151,9 @@ def _index(settings: Settings) -> Check:
         fresh = settings.starter and not settings.servers_file.exists()
         if fresh:
             return Check("index", "ok", "not made yet: the first start makes it")
-        return Check("index", "warn", "there is none, so nothing can be found", "Run: toolscout index build")
+        return Check(
+            "index", "warn", "there is none, so no tool of your servers can be found", "Run: toolscout index build"
+        )
     from toolscout.index.catalogue import Catalogue
     from toolscout.index.search import SearchIndex
 
@@ -174,6 +176,12 @@ def _index(settings: Settings) -> Check:
             "index", "warn", f"{tools:,} tools, older than the catalogue", "Run: toolscout index build", seconds
         )
     return Check("index", "ok", f"{tools:,} tools, up to date", seconds=seconds)
+
+
+def _pack(settings: Settings) -> Check:
+    from toolscout.server.doctor.pack import examine_pack
+
+    return examine_pack(settings)
 
 
 def _sandbox(settings: Settings) -> list[Check]:

@@ -47,8 +47,9 @@ class Target:
         if self.url:
             remote = StreamableHttpTransport(self.url, auth=self.token or None)
             return Client(remote, init_timeout=_CONNECT_SECONDS, mode="auto")
-        # Offers to install something go to a person; nobody is there.
-        env = {**os.environ, **self.env, "TOOLSCOUT_HOME": str(self.home), "TOOLSCOUT_INSTALL_OFFERS": "0"}
+        # Offers to install something go to a person; nobody is there. So what is not installed is not found, either.
+        ours = {"TOOLSCOUT_HOME": str(self.home), "TOOLSCOUT_INSTALL_OFFERS": "0", "TOOLSCOUT_PACK": "off"}
+        env = {**os.environ, **self.env, **ours}
         local = StdioTransport(
             sys.executable, ["-m", "toolscout", "serve"], env=env, keep_alive=False, log_file=self.log
         )

@@ -184,8 +184,6 @@ def stats(as_json: AsJson = False) -> None:
 
 def pack_facts(settings: Settings) -> dict[str, Any] | str:
     """What is in the pack in use, and how old it is; a word where there is none."""
-    from datetime import UTC, date, datetime
-
     from toolscout.index.pack.current import find_pack
 
     try:
@@ -195,11 +193,11 @@ def pack_facts(settings: Settings) -> dict[str, Any] | str:
     if found is None:
         return "off" if settings.pack == "off" else "none"
     manifest = found.manifest
-    age = datetime.now(UTC).date() - date.fromisoformat(manifest.date)
     facts = {
-        "date": manifest.date, "days_old": age.days, "servers": manifest.servers, "tools": manifest.tools,
+        "date": manifest.date, "days_old": found.days_old(), "servers": manifest.servers, "tools": manifest.tools,
         "known_as_a_whole": manifest.vendors, "worked_calls": manifest.exemplars, "lines_of_ours": manifest.lines,
-        "newest_listing": manifest.crawled, "file": str(found.path), "megabytes": round(found.path.stat().st_size / 1e6, 1),
+        "newest_listing": manifest.crawled, "file": str(found.path),
+        "megabytes": round(found.path.stat().st_size / 1e6, 1),
     }  # fmt: skip
     return facts | ({"problem": found.problem} if found.problem else {})
 
