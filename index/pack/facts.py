@@ -177,7 +177,7 @@ def _code(schema: Mapping[str, Any], deep: int = _DEEPEST) -> str:
     not say."""
     kinds = schema.get("type")
     if kinds is None and deep:
-        options = next((schema[k] for k in ("anyOf", "oneOf") if isinstance(schema.get(k), list)), [])
+        options: list[Any] = next((schema[k] for k in ("anyOf", "oneOf") if isinstance(schema.get(k), list)), [])
         codes = "".join(_code(o, deep - 1) for o in options if isinstance(o, Mapping))
     else:
         listed = kinds if isinstance(kinds, list) else [kinds]
