@@ -141,7 +141,9 @@ def ask_fresh(
     for query, serves in everyday:
         ask = box.ask(query)
         ranking = box.rank(ask, joined.visible, DEPTH)
-        found.append(Fresh(box_features(ranking, joined.named(ask, ranking), box.storage.unknown_words(ask.text)), serves))
+        found.append(
+            Fresh(box_features(ranking, joined.named(ask, ranking), box.storage.unknown_words(ask.text)), serves)
+        )
     nothing = [c for c in calls if not c.gold]
     for call, is_hidden in [*((c, False) for c in [*drawn, *nothing]), *((c, True) for c in hidden)]:
         ask = box.ask(call.query)

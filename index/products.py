@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ Array = npt.NDArray[Any]
 
 _TOKEN = re.compile(r"\w[\w+#]*|[^\W_]", re.UNICODE)
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
+_STOP = re.compile(r"[.,;:!?]\s|\n")
+"""What ends a name between two of its words."""
+
 _LONGEST = 4
 _SHORT = 2
 _LONG = 6
@@ -150,7 +154,11 @@ class Products:
             for size in range(min(_LONGEST, len(tokens) - place), 0, -1):
                 first, last = tokens[place], tokens[place + size - 1]
                 written = first.string[first.start() : last.end()]
-                product = self._called(written)
+                apart = any(
+                    _STOP.search(written, a.end() - first.start(), b.start() - first.start())
+                    for a, b in pairwise(tokens[place : place + size])
+                )
+                product = None if apart else self._called(written)
                 if product is not None:
                     sure = not self.words[product] or (written[0].isupper() and first.start() > 0)
                     found[product] = found.get(product, False) or bool(sure)
@@ -168,13 +176,14 @@ class Products:
             server.title or "",
             server.install.package or "",
         }:
-            parts = [part for part in _parts(text) if part.casefold() not in _GENERIC]
-            for start, size, product in self._runs(parts):
-                whole = size == len(parts) or (start == 0 and len(parts) - size < _SHORT)
-                if whole or not self.words[product]:
-                    found.add(product)
-        publishers = self._called(publisher) if publisher else None
-        return found if publishers is None else found | {publishers}
+            for pieces in _readings(text):
+                parts = [part for part in pieces if part.casefold() not in _GENERIC]
+                for start, size, product in self._runs(parts):
+                    whole = size == len(parts) or (start == 0 and len(parts) - size < _SHORT)
+                    if whole or not self.words[product]:
+                        found.add(product)
+        product = self._called(publisher) if publisher else None
+        return found if product is None else found | {product}
 
     def in_texts(self, texts: Iterable[str]) -> set[int]:
         """Products that any of some texts names for sure."""
@@ -205,9 +214,8 @@ def _key(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+|[+#]+", fold(text)))
 
 
-def _parts(text: str) -> list[str]:
-    return [
-        part
-        for piece in re.split(r"[\W_]+", text)
-        for part in ([piece] if piece.islower() else split_identifier(piece))
-    ]
+def _readings(text: str) -> list[list[str]]:
+    """A name's words, capitals within them left alone (``GitHub``) and taken for the beginnings of words."""
+    pieces = [piece for piece in re.split(r"[\W_]+", text) if piece]
+    split = [part for piece in pieces for part in ([piece] if piece.islower() else split_identifier(piece))]
+    return [pieces] if split == pieces else [pieces, split]

@@ -54,6 +54,9 @@ NEAREST = 3
 _REPEATS = 4
 """So many times as many places are looked at where several rows may stand for one server."""
 
+_ALIKE = 64
+"""Ids that are compared with one that is not known, of each kind."""
+
 STATES = tuple(ServerState)
 
 
@@ -259,12 +262,8 @@ class SearchIndex:
 
         A bare tool name counts as well, and a server's id (or its last part) means that server's tools.
         """
-        signatures = self._arrays["tool.trigrams"]
-        if not len(signatures) or not text.strip():
+        if not len(self) or not text.strip():
             return []
-        alike = similarity(signatures, trigram_signature(text[:300]))
-        same = np.flatnonzero(self._arrays["tool.names"] == np.uint64(name_hash(text.rsplit("/", 1)[-1][:300])))
-        some = np.argpartition(-alike, min(64, len(alike) - 1))[:64]
         wanted = text[:300].casefold()
 
         def likeness(tool_id: str) -> float:
@@ -276,11 +275,18 @@ class SearchIndex:
             name = difflib.SequenceMatcher(None, wanted.rsplit("/", 1)[-1], other.rsplit("/", 1)[-1]).ratio()
             return 0.5 * whole + 0.5 * name
 
-        of_server = np.flatnonzero(self._called(text[:300])[self.tool_servers]) if self.meta.servers else same[:0]
-        near = dict.fromkeys([*same[:64].tolist(), *of_server[:64].tolist(), *some.tolist()])
-        ids = [self.storage.tool_id(int(i)) for i in near]
+        of_server = np.flatnonzero(self._called(text[:300])[self.tool_servers]) if self.meta.servers else _NO_ROWS
+        near = dict.fromkeys([*of_server[:_ALIKE].tolist(), *self._spelled_alike(text[:300]).tolist()])
+        ids = dict.fromkeys(self.storage.tool_id(int(i)) for i in near)
         ranked = sorted(((likeness(i), i) for i in ids), key=lambda pair: (-pair[0], pair[1]))
         return [i for score, i in ranked[:k] if score >= 0.4]
+
+    def _spelled_alike(self, text: str) -> Rows:
+        """Rows whose name is the last part of a text, and those whose id has the most letters in common with it."""
+        alike = similarity(self._arrays["tool.trigrams"], trigram_signature(text))
+        same = np.flatnonzero(self._arrays["tool.names"] == np.uint64(name_hash(text.rsplit("/", 1)[-1])))
+        some = np.argpartition(-alike, min(_ALIKE, len(alike) - 1))[:_ALIKE]
+        return np.concatenate([same[:_ALIKE], some])
 
     # --- finding -----------------------------------------------------------------------------------------------------
 

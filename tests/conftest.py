@@ -10,6 +10,7 @@ from chat_endpoint import serve  # noqa: F401 (fixture of the tests with a model
 from databases import catalogue_url, postgres  # noqa: F401 (fixtures of the catalogue's tests)
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from pack_fixture import built_pack  # noqa: F401 (fixture of the tests with a pack)
 from weights import small_model, smollm2  # noqa: F401 (fixtures of the tests with a real model)
 
 from toolscout.index.pack.current import shipped

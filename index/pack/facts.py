@@ -33,14 +33,26 @@ _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 _CODES = {name: "sinbaoz"[i] for i, name in enumerate(_TYPES)}
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _LICENSE = re.compile(r"[A-Za-z0-9][\w.+ ()/-]{0,63}")
+_EXPRESSION = re.compile(r"^\(?[\w.+-]+\)?( (?:OR|AND|WITH) \(?[\w.+-]+\)?)+$")
+"""An SPDX expression, such as ``MIT OR Apache-2.0 OR BSD-3-Clause``."""
+
 _GITHUB = re.compile(r"github\.com[/:]([\w.-]+)/", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
+_WORD = re.compile(r"[^\s/]*\w[^\s/]*")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]"
+)
 _MANY_WORDS = 6
+_MANY_UNSPACED = 16
+_DEEPEST = 4
 
 
 def is_name(text: str) -> bool:
-    """Whether a text is short enough to be a name: no line break, at most `MAX_NAME` characters and five words."""
-    return 0 < len(text) <= MAX_NAME and "\n" not in text and len(text.split()) < _MANY_WORDS
+    """Whether a text is short enough to be a name: no line break, at most `MAX_NAME` characters and five words; of
+    scripts without spaces between words fewer than `_MANY_UNSPACED` letters."""
+    if not 0 < len(text) <= MAX_NAME or len(text.splitlines()) > 1:
+        return False
+    return len(_WORD.findall(text)) < _MANY_WORDS and len(_UNSPACED.findall(text)) < _MANY_UNSPACED
 
 
 def publisher_of(server: Server) -> str:
@@ -57,6 +69,7 @@ def pack_server(server: Server, line: str) -> list[Any]:
     install = server.install
     title = next((t for t in (server.title, server.name) if t and is_name(t)), server.server_id.rsplit("/", 1)[-1])
     license_id = server.license if server.license and _LICENSE.fullmatch(server.license) else ""
+    publisher = server.publisher if server.publisher and is_name(server.publisher) else publisher_of(server)
     values = [
         server.server_id,
         title,
@@ -65,10 +78,10 @@ def pack_server(server: Server, line: str) -> list[Any]:
         [[e.name, int(e.required), int(e.secret)] for e in install.env if is_name(e.name)],
         str(server.transport),
         str(server.state),
-        license_id,
+        license_id if is_name(license_id) or _EXPRESSION.search(license_id) else "",
         (server.checked_at or "")[:10],
         line,
-        server.publisher or publisher_of(server),
+        publisher,
         int(server.official),
         int(server.popularity or 0),
         (server.published or "")[:10],
@@ -160,27 +173,36 @@ def _pack_parameter(parameter: Parameter) -> list[Any]:
     return packed
 
 
-def _code(schema: Mapping[str, Any]) -> str:
-    """The types of a schema, a letter each; of an array also its items'. Empty where it does not say."""
+def _code(schema: Mapping[str, Any], deep: int = _DEEPEST) -> str:
+    """The types of a schema, a letter each; after ``a`` of an array, in upper case, its items'. Empty where it does
+    not say."""
     kinds = schema.get("type")
-    if kinds is None:
+    if kinds is None and deep:
         options: list[Any] = next((schema[k] for k in ("anyOf", "oneOf") if isinstance(schema.get(k), list)), [])
-        return "".join(dict.fromkeys("".join(_code(o) for o in options if isinstance(o, Mapping))))[:4]
-    codes = "".join(_CODES.get(k, "") for k in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(k, str))
-    items = schema.get("items")
-    if codes == "a" and isinstance(items, Mapping) and isinstance(items.get("type"), str):
-        codes += _CODES.get(items["type"], "")
-    return codes
+        codes = "".join(_code(o, deep - 1) for o in options if isinstance(o, Mapping))
+    else:
+        listed = kinds if isinstance(kinds, list) else [kinds]
+        codes = "".join(_CODES.get(k, "") for k in listed if isinstance(k, str))
+        items = schema.get("items")
+        if "a" in codes and isinstance(items, Mapping) and isinstance(items.get("type"), str):
+            codes += _CODES.get(items["type"], "").upper()
+    of_items = "".join(dict.fromkeys(c for c in codes if c.isupper()))
+    others = "".join(dict.fromkeys(c for c in codes if c.islower() and c != "a"))
+    array = ("a" + (of_items if len(of_items) == 1 else "")) if "a" in codes else ""
+    return others[:4] + array
 
 
 def _schema(code: str, values: list[Any] | None) -> JsonObject:
     names = {letter: name for name, letter in _CODES.items()}
     if values is not None:
         return {"enum": values}
-    if len(code) == 2 and code[0] == "a" and code[1] != "z":
+    kinds = [names[letter] for letter in code if letter.islower()]
+    schema: JsonObject = {} if not kinds else {"type": kinds[0] if len(kinds) == 1 else kinds}
+    if code[-1:].isupper():
+        schema["items"] = {"type": names[code[-1].lower()]}
+    elif len(code) == 2 and code[0] == "a" and code[1] != "z":  # as packs before had it
         return {"type": "array", "items": {"type": names[code[1]]}}
-    kinds = [names[letter] for letter in code]
-    return {} if not kinds else {"type": kinds[0] if len(kinds) == 1 else kinds}
+    return schema
 
 
 class Packer:
@@ -194,7 +216,7 @@ class Packer:
         """A dictionary of texts drawn evenly, `_DICTIONARY` bytes of them: the window of zlib."""
         piece = 512
         step = max(1, len(texts) * piece // _DICTIONARY)
-        return Packer("".join(text[:piece] for text in texts[::step]).encode()[-_DICTIONARY:])
+        return Packer("".join(text[:piece] for text in texts[::step]).encode("utf-8", "surrogatepass")[-_DICTIONARY:])
 
     def pack(self, text: str) -> bytes:
         """Compress a text."""

@@ -14,6 +14,7 @@ import json
 import mmap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from datetime import date as calendar_date
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ FORMAT = 1
 SUFFIX = ".pack"
 _MOST_HEADER = 1 << 20
 _ALIGN = 64
+_KINDS = {"int": int, "str": str, "dict[str, str]": dict}
 _TYPES = {"U8": "<u1", "I8": "<i1", "U16": "<u2", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8", "F32": "<f4"}
 _NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
 
-_HINT = "Get a whole one with `toolscout catalog update`."
+HINT = "Get a whole one with `toolscout catalog update`."
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,13 @@ class Manifest:
     @staticmethod
     def of(values: Any) -> Manifest:
         """Read a manifest. Raises ValueError or TypeError for one that is none."""
-        known = {f.name for f in fields(Manifest)}
-        return Manifest(**{name: value for name, value in dict(values).items() if name in known})
+        kinds = {f.name: _KINDS[str(f.type)] for f in fields(Manifest)}
+        told = {name: value for name, value in dict(values).items() if name in kinds}
+        wrong = [n for n, v in told.items() if type(v) is not kinds[n] or (isinstance(v, int) and v < 0)]
+        if wrong:
+            raise ValueError(f"its {wrong[0]} is wrong")
+        calendar_date.fromisoformat(told.get("date", ""))
+        return Manifest(**told)
 
 
 def write_pack(path: Path, arrays: Mapping[str, Array], manifest: Manifest) -> None:
@@ -104,19 +111,19 @@ class PackFile:
                 data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
             manifest, arrays = _parse(data)
         except FileNotFoundError:
-            raise StorageError(f"There is no pack {path}.", _HINT) from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise StorageError(f"The pack {path.name} is damaged or no pack: {error}.", _HINT) from None
+            raise StorageError(f"There is no pack {path}.", HINT) from None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise StorageError(f"The pack {path.name} is damaged or no pack: {error}.", HINT) from None
         if manifest.format != FORMAT:
             raise StorageError(
                 f"The pack {path.name} is of format {manifest.format}; this Toolscout reads {FORMAT}.",
-                "Update Toolscout." if manifest.format > FORMAT else _HINT,
+                "Update Toolscout." if manifest.format > FORMAT else HINT,
             )
         return PackFile(path, manifest, arrays)
 
 
 def _parse(data: mmap.mmap) -> tuple[Manifest, dict[str, Array]]:
-    """Manifest and arrays of a mapped file. Raises ValueError, TypeError or KeyError where it is no pack."""
+    """Manifest and arrays of a mapped file. Raises what `PackFile.open` catches where it is no pack."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or not 2 <= length <= min(_MOST_HEADER, len(data) - 8):
         raise ValueError("it has no header")

@@ -14,6 +14,7 @@ from toolscout.errors import StorageError
 from toolscout.index import fusion
 from toolscout.index.document import DOCUMENT_VERSION
 from toolscout.index.encoder import Encoder
+from toolscout.index.names import name_hash
 from toolscout.index.pack.file import PackFile
 from toolscout.index.pack.storage import PackStorage
 from toolscout.index.products import Mention
@@ -25,6 +26,7 @@ UNSURE = 0.4
 """How much of the weight a product gets that a request names for sure, and one whose name is an ordinary word, too."""
 
 _REMEMBERED = 64
+_ALIKE = 64
 _NAMED_ROWS = 200
 """Tools of the named products that are candidates."""
 
@@ -56,7 +58,7 @@ class PackIndex(SearchIndex):
                 f"The pack {path.name} was made with another encoder.",
                 "Unset TOOLSCOUT_ENCODER, or build a pack with `toolscout catalog build-pack`.",
             )
-        return cls(PackStorage(pack), encoder, fusion.params_for(encoder))
+        return cls(PackStorage.of(pack), encoder, fusion.params_for(encoder))
 
     def tools_of(self, server_id: str) -> int:
         """How many tools of a server are known; 0 where it is known as a whole."""
@@ -94,6 +96,21 @@ class PackIndex(SearchIndex):
             bias[servers] += np.float32(self.priors.product * (NAMED if mention.sure else UNSURE))
         bias /= np.float32(fusion.FAVOUR)
         return super().rank(ask, allowed, depth, bias if favoured is None else bias + favoured)
+
+    def _spelled_alike(self, text: str) -> Rows:
+        """Tools of the server that an id begins with, and those of just that name: a pack has no letters of names."""
+        end, rows = len(text), [self._rows_named(text.rsplit("/", 1)[-1])]
+        while (end := text.rfind("/", 0, end)) > 0:
+            if (server := self.server_row(text[:end])) >= 0:
+                rows.append(np.flatnonzero(self.tool_servers == server))
+                break
+        return np.concatenate(rows)[: 2 * _ALIKE]
+
+    def _rows_named(self, name: str) -> Rows:
+        named, wanted = self._arrays["tool.names_sorted"], np.uint64(name_hash(name))
+        first, last = np.searchsorted(named, wanted, "left"), np.searchsorted(named, wanted, "right")
+        found: Rows = self._arrays["tool.name_order"][first : min(last, first + _ALIKE)].astype(np.int64)
+        return found
 
     def _candidates(self, ask: Ask, allowed: npt.NDArray[np.bool_] | None) -> Rows | None:
         rows = super()._candidates(ask, allowed)

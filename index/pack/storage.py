@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toolscout.errors import StorageError
 from toolscout.index.bm25 import WordScores
 from toolscout.index.names import id_hash
 from toolscout.index.pack.facts import PackedRecords, read_server, read_tool
-from toolscout.index.pack.file import PackFile
+from toolscout.index.pack.file import HINT, PackFile
 from toolscout.index.pack.vectors import PackedVectors
 from toolscout.index.pack.words import PackedScores, PackedWords
 from toolscout.index.products import Products
@@ -82,6 +84,33 @@ class PackStorage:
         self._calls = PackedRecords(*(arrays[f"calls.{n}"] for n in ("data", "offsets", "dictionary")))
         self._ids_order = np.argsort(arrays["server.ids"], kind="stable")
         self._entry = lru_cache(maxsize=CACHED)(self._read)
+
+    @classmethod
+    def of(cls, pack: PackFile) -> PackStorage:
+        """That of an open pack. Raises StorageError where arrays are missing or do not fit together."""
+        try:
+            storage = cls(pack)
+            storage._check()
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise StorageError(f"The pack {pack.path.name} is damaged: {error}.", HINT) from None
+        return storage
+
+    def _check(self) -> None:
+        """Raise ValueError where arrays do not fit together. What they hold is not looked at."""
+        manifest, arrays = self.pack.manifest, self.arrays
+        rows, servers, calls = self.meta.tools, manifest.servers, manifest.exemplars
+        per_row = ("tool.whole", "tool.fingerprints", "tool.names_sorted", "tool.name_order", "tool.scales")
+        per_server = ("server.ids", "server.names", "server.packages", "server.states", "server.trust", "server.scales")
+        wanted = dict.fromkeys(per_row, rows) | dict.fromkeys(per_server, servers)
+        wanted |= dict.fromkeys(("exemplar.scales", "exemplar.rows", "exemplar.links"), calls)
+        wanted |= {"server.first": servers + 1, "records.offsets": servers + 1, "calls.offsets": calls + 1}
+        wanted |= {"word.indptr": len(arrays["word.terms"]) + 1}
+        if wrong := [name for name, size in wanted.items() if len(arrays[name]) != size]:
+            raise ValueError(f"the array {wrong[0]} has a wrong size")
+        planes = [len(vectors) == vectors.planes.shape[-1] for vectors in (self.tools, self.servers, self.exemplars)]
+        first = len(self.tool_servers) == rows >= manifest.tools
+        if not (first and all(planes) and self.tools.rotation.shape[0] == manifest.dim):
+            raise ValueError("its arrays do not fit together")
 
     def held(self, words: WordScores, row: int) -> Collection[int]:
         """See `Storage.held`."""
@@ -174,5 +203,8 @@ class PackStorage:
         return -1
 
     def _read(self, number: int) -> tuple[Server, list[Any]]:
-        told, tools = self._records[number]
-        return read_server(told), tools
+        try:
+            told, tools = self._records[number]
+            return read_server(told), tools
+        except (ValueError, TypeError, zlib.error) as error:
+            raise StorageError(f"The pack {self.pack.path.name} is damaged: {error}.", HINT) from None

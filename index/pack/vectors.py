@@ -40,7 +40,8 @@ def train_rotation(vectors: Floats, seed: int = 0) -> Floats:
     )
     components = np.linalg.eigh(moment)[1][:, ::-1][:, :kept]
     turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((kept, kept)))[0]
-    return np.ascontiguousarray(components @ turn, dtype=np.float32)
+    whole_words = ((0, 0), (0, -kept % 64))  # of an encoder of few dimensions: columns of zeros
+    return np.ascontiguousarray(np.pad(components @ turn, whole_words), dtype=np.float32)
 
 
 def pack_vectors(vectors: Floats, rotation: Floats) -> dict[str, Array]:
