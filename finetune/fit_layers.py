@@ -38,6 +38,7 @@ from toolscout.index.layers import (
     join_features,
     write_layer_params,
 )
+from toolscout.index.fusion import log_odds
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.search import SearchIndex
 from toolscout.index.words import has_words
@@ -192,20 +193,23 @@ def fit(
     """Both regressions and their limits, and a report."""
     join = np.array([[a.join[n] for n in JOIN] for a in asked])
     box = np.array([[f.box[n] for n in BOX] for f in fresh])
+    hidden = np.array([f.box["absent"] > 0 and not f.served for f in fresh])
     installed = np.array([a.installed for a in asked])
     elsewhere = np.array([a.served and not a.installed for a in asked])
     served = np.array([f.served for f in fresh])
     join_weights, join_bias = _regress(join, installed)
-    box_weights, box_bias = _regress(box, served)
+    box_weights, box_bias = _regress(box[~hidden], served[~hidden])
     leads = 1 / (1 + np.exp(-(join @ join_weights + join_bias)))
     serves = 1 / (1 + np.exp(-(box @ box_weights + box_bias)))
     join_at = float(np.quantile(leads[installed], lost))
     box_at = float(np.quantile(serves[served], refused))
+    # A product that nobody serves looks like one that is served but for its name: so much takes nine of ten under it.
+    absent = min(0.0, log_odds(box_at) - float(np.quantile((box @ box_weights + box_bias)[hidden], 0.9)))
     params = LayerParams(
         join={n: round(float(w), 4) for n, w in zip(JOIN, join_weights, strict=True)},
         join_bias=round(join_bias, 4),
         join_at=round(join_at, 4),
-        box={n: round(float(w), 4) for n, w in zip(BOX, box_weights, strict=True)},
+        box={n: round(float(w), 4) for n, w in zip(BOX, box_weights, strict=True)} | {"absent": round(absent, 4)},
         box_bias=round(box_bias, 4),
         box_at=round(box_at, 4),
     )
@@ -215,8 +219,8 @@ def fit(
         "join_auroc": round(auroc(leads, installed), 4),
         "own_leads_wrongly": round(float((leads >= join_at)[~installed].mean()), 4),
         "own_leads_wrongly_served": round(float((leads >= join_at)[elsewhere].mean()), 4),
-        "box_auroc": round(auroc(serves, served), 4),
-        "box_offers_wrongly": round(float((serves >= box_at)[~served].mean()), 4),
+        "box_auroc": round(auroc(serves[~hidden], served[~hidden]), 4),
+        "box_offers_wrongly": round(float((serves >= box_at)[~served & ~hidden].mean()), 4),
     }
 
 
@@ -275,7 +279,7 @@ def main() -> None:
     params, report = fit(asked, fresh, lost=options.lost, refused=options.refused)
     params = replace(
         params,
-        fitted=f"{len(asked)} requests over {len(installations)} installations and {len(fresh)} over the pack alone, by "
+        fitted=f"{len(asked)} requests over {len(installations)} installations, {len(fresh)} over the pack alone, by "
         "finetune/fit_layers.py",
     )
     write_layer_params(options.out, params)

@@ -49,10 +49,9 @@ SURE = 0.8
 JOIN = ("own", "lead", "named_here", "named_elsewhere", "word_here", "word_elsewhere")
 """Features of the decision whether the own layer leads; see `join_features`."""
 
-BOX = (
-    "tool", "server", "coverage", "nothing", "words", "length", "named", "absent", "strange", "strange_name",
-)  # fmt: skip
-"""Features of the probability that the pack serves a request; see `box_features`."""
+BOX = ("tool", "server", "coverage", "nothing", "chance", "words", "length", "named", "strange", "strange_name")
+"""Features of the probability that the pack serves a request; see `box_features`. ``absent`` is weighed apart from
+them."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +138,7 @@ def box_features(box: Ranking, named: Named, strange: tuple[int, int]) -> dict[s
     words, known = box.ask.words, named.here + named.elsewhere
     return {
         **{name: box.shape.get(name, 0.0) for name in ("tool", "server", "coverage", "nothing")},
+        "chance": box.probability,
         "words": float(words.scores.max(initial=0.0)) / max(float(words.idf.sum()), 1e-6),
         "length": math.log1p(len(words.terms)),
         "named": float(known > 0),
