@@ -243,12 +243,16 @@ def test_the_served_toolscout_gets_every_setting(settings: Settings, monkeypatch
     assert found == {
         "TOOLSCOUT_MODEL_CHOOSES": "0", "TOOLSCOUT_PROBE_OFFERS": "1", "TOOLSCOUT_HEALTH": "h.json",
         "TOOLSCOUT_MODEL_TEMPERATURE": "0.5", "TOOLSCOUT_ALLOWED_HOSTS": "a,b",
-        "TOOLSCOUT_UPSTREAM_START_TIMEOUT": "7.0", "TOOLSCOUT_MODEL_KEY": "k",
+        "TOOLSCOUT_UPSTREAM_START_TIMEOUT": "7.0", "TOOLSCOUT_MODEL_KEY": "k", "TOOLSCOUT_PACK": "off",
     }  # fmt: skip
     for name, value in found.items():
         monkeypatch.setenv(name, value)
     read = Settings()
     assert (read.model_chooses, read.probe_offers, read.allowed_hosts) == (False, True, ["a", "b"])
+    # A pack that is named is measured, too.
+    monkeypatch.delenv("TOOLSCOUT_PACK")
+    assert _environment(_mine(Settings(), Path("x")))["TOOLSCOUT_PACK"] == "off"
+    assert "TOOLSCOUT_PACK" not in _environment(_mine(_settings(["pack=default"]), Path("x")))  # as that is the default
     # A slow machine is no fault of an arm's, unless somebody says what is too slow.
     assert "120" in _environment(_mine(settings, Path("x")))["TOOLSCOUT_UPSTREAM_START_TIMEOUT"]
 

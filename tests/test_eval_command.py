@@ -210,6 +210,7 @@ def test_a_file_that_cannot_be_read_is_left_to_the_command(tmp_path: Path, monke
 
 
 def test_variables_are_read_as_settings_read_them(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.delenv("TOOLSCOUT_PACK")
     monkeypatch.setenv("toolscout_model_context", "1234")
     monkeypatch.setenv("TOOLSCOUT_SYNTH_CALL_TIMEOUT", "9")
     monkeypatch.setenv("TOOLSCOUT_AGENT_KEY", "hush")

@@ -335,9 +335,7 @@ def _toolscout(home: Path, environment: Mapping[str, str], log: Path) -> Any:
     from fastmcp import Client
     from fastmcp.client.transports import StdioTransport
 
-    # The other arms have the fleet's tools alone, so this one finds no others, either.
-    ours = {"TOOLSCOUT_HOME": str(home), "TOOLSCOUT_STARTER": "0", "TOOLSCOUT_PACK": "off"}
-    env = {**environment, **ours, "TOOLSCOUT_INSTALL_OFFERS": "0"}
+    env = {**environment, "TOOLSCOUT_HOME": str(home), "TOOLSCOUT_STARTER": "0", "TOOLSCOUT_INSTALL_OFFERS": "0"}
     line = ["-m", "toolscout", "serve"]
     return Client(
         StdioTransport(sys.executable, line, env=env, keep_alive=False, log_file=log), init_timeout=_START_SECONDS

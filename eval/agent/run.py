@@ -224,9 +224,13 @@ async def _run(
 
 
 def _mine(settings: Settings, home: Path) -> Settings:
-    """The settings over the throw-away home; who names no time to start gets the long one."""
+    """The settings over the throw-away home; who names no time to start gets the long one.
+
+    The other arms have the fleet's tools alone, so without a pack that was named this one finds no others, either.
+    """
+    pack = settings.pack if "pack" in settings.model_fields_set else "off"
     return settings.model_copy(
-        update={"home": home, "database": "", "starter": False, _START_TIMEOUT: _patience(settings)}
+        update={"home": home, "database": "", "starter": False, "pack": pack, _START_TIMEOUT: _patience(settings)}
     )
 
 
