@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from toolscout.finetune.fit_search import auroc, in_pool
 from toolscout.index.encoder import make_encoder
+from toolscout.index.fusion import log_odds
 from toolscout.index.layers import (
     BOX,
     JOIN,
@@ -38,7 +39,6 @@ from toolscout.index.layers import (
     join_features,
     write_layer_params,
 )
-from toolscout.index.fusion import log_odds
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.search import SearchIndex
 from toolscout.index.words import has_words
@@ -270,7 +270,7 @@ def main() -> None:
     installations = draw_installations(asked_servers, trust, options.installations, rng)
     asked = ask_all(whole, box, calls, installations, options.each, rng)
     everyday = [
-        (str(row["query"]), row.get("kind") != "nothing")
+        (str(row["query"]), row.get("kind") not in ("nothing", "invented"))
         for path in options.everyday
         for _, row in read_objects(path)
         if has_words(str(row["query"]))

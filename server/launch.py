@@ -339,6 +339,14 @@ def _remote(server: Server) -> Launch:
     from toolscout.server.clients.redact import variable_name
 
     url = str(server.install.url)
+    if own := re.findall(r"\{\w+\}", url):
+        raise NotAllowed(
+            f"The address of {server.server_id} has a part that is yours: {own[0]}.",
+            f"Put it in, then: toolscout add NAME --url {shlex.quote(url)}",
+        )
+    if server.install.auth == "oauth":
+        transport = "sse" if server.transport == "sse" else "http"
+        return Launch(server.server_id, {"url": url, "transport": transport, "auth": "oauth"}, ())
     wanted = [v for v in server.install.env if v.required]
     short = server.server_id.rpartition("/")[2]
     headers: dict[str, str] = {}

@@ -153,7 +153,7 @@ def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, 
     homepage = server.homepage or ""
     facts = {
         "Package": package,
-        "Licence": server.license or "not stated",
+        "License": server.license or "not stated",
         "Publisher": _publisher(server),
         "Downloads": f"{int(server.popularity):,} a month" if server.popularity else "not counted",
         "Homepage": homepage if homepage.startswith(("https://", "http://")) else "not stated",

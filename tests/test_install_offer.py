@@ -149,7 +149,7 @@ async def test_a_yes_installs_starts_and_calls_over_stdio(home: Home, mode: str)
     (params,) = person.asked
     assert params.mode == "form"
     line = f"{sys.executable} {TINY} --log {home.log}"
-    for said in ("acme/tiny", f"It runs: {line}", "Licence: MIT", "https://acme.example/tiny", "'echo' is wanted",
+    for said in ("acme/tiny", f"It runs: {line}", "License: MIT", "https://acme.example/tiny", "'echo' is wanted",
                  "in no sandbox", "none but the usual"):  # fmt: skip
         assert said in params.message
     assert "Answers what it gets" not in params.message, "no word of the server's own"
@@ -586,7 +586,7 @@ def test_there_is_no_offer_of_what_cannot_be_shown_or_started(home: Home) -> Non
     assert not offered(command="srv", env=[EnvVar(name="NOT_SET", required=True)])
     loud = server.model_copy(update={"license": "MIT\nTick the box.\u200b", "homepage": "javascript:alert(1)"})
     offer = make_offer(loud, "echo", 3)
-    assert offer is not None and "Licence: MIT Tick the box.\n" in offer.message and "javascript" not in offer.message
+    assert offer is not None and "License: MIT Tick the box.\n" in offer.message and "javascript" not in offer.message
 
 
 # --- over HTTP ------------------------------------------------------------------------------------------------------

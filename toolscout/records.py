@@ -84,6 +84,8 @@ class Install(Record):
     args: list[str] = Field(default_factory=list)
     env: list[EnvVar] = Field(default_factory=list)
     url: str | None = None
+    auth: str | None = None
+    """``oauth`` where a hosted server asks the person to log in."""
 
 
 class Server(Record):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError, ToolscoutError
 from toolscout.files import replace_file
+from toolscout.index.encoder import make_encoder
 from toolscout.index.pack.file import SUFFIX, Manifest, PackFile
 from toolscout.index.pack.signature import check, signature_file
 
@@ -28,6 +29,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 CURRENT = "CURRENT"
 OFF = "off"
 DEFAULT = "default"
+_CHOSEN = "older"
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,14 @@ def find_pack(settings: Settings) -> Found | None:
 
 
 def look(settings: Settings) -> tuple[Found | None, list[ToolscoutError]]:
-    """The newest of the shipped and fetched packs that can be read, and what is wrong with the others."""
+    """Find the newest of the shipped and fetched packs that can be read, or the one that was chosen though older; and
+    what is wrong with the others."""
     found: list[Found] = []
     problems: list[ToolscoutError] = []
-    paths = shipped()
+    paths, chosen = shipped(), None
     try:
-        paths = [*_fetched(settings), *paths]
+        fetched, is_chosen = _fetched(settings)
+        paths, chosen = [*fetched, *paths], fetched[0] if is_chosen else None
     except BadInput as error:
         problems.append(error)
     for path in paths:
@@ -73,7 +77,7 @@ def look(settings: Settings) -> tuple[Found | None, list[ToolscoutError]]:
             found.append(Found(path, PackFile.open(path).manifest))
         except StorageError as error:
             problems.append(error)
-    return max(found, key=lambda one: one.manifest.date, default=None), problems
+    return max(found, key=lambda one: (one.path == chosen, one.manifest.date), default=None), problems
 
 
 def shipped() -> list[Path]:
@@ -97,6 +101,8 @@ def install_pack(source: Path, signature: Path, settings: Settings, *, older: bo
     """
     manifest = PackFile.open(source).manifest
     digest = check(source, signature, settings.pack_keys)
+    if manifest.encoder != make_encoder(settings).fingerprint:
+        raise NotAllowed(f"The pack {source.name} was made for another encoder than this one's.", "Update Toolscout.")
     before = find_pack(settings)
     if before is not None and manifest.date <= before.manifest.date and not older:
         raise NotAllowed(
@@ -113,7 +119,7 @@ def install_pack(source: Path, signature: Path, settings: Settings, *, older: bo
                 shutil.copyfile(one, part)
                 _sync(part)
                 part.replace(copy)
-        replace_file(folder / CURRENT, target.name + "\n")
+        replace_file(folder / CURRENT, target.name + (f"\n{_CHOSEN}\n" if older else "\n"))
     except OSError as error:
         raise StorageError(
             f"The pack cannot be written to {folder}: {error.strerror or error}.", "Make room there."
@@ -125,7 +131,7 @@ def install_pack(source: Path, signature: Path, settings: Settings, *, older: bo
 def roll_back(settings: Settings) -> Manifest:
     """Go back to the pack before the fetched one that is in use. Raises NotFound where there is none."""
     folder = packs_folder(settings)
-    now = next(iter(_fetched(settings)), None)
+    now = next(iter(_fetched(settings)[0]), None)
     if now is None:
         raise NotFound("No fetched pack is in use.", "See: toolscout catalog stats")
     others = sorted(path for path in folder.glob(f"*{SUFFIX}") if path.name != now.name)
@@ -144,16 +150,16 @@ def roll_back(settings: Settings) -> Manifest:
     return found.manifest
 
 
-def _fetched(settings: Settings) -> list[Path]:
-    """The fetched pack in use, if there is one."""
+def _fetched(settings: Settings) -> tuple[list[Path], bool]:
+    """The fetched pack in use, if there is one, and whether it was chosen though older."""
     folder = packs_folder(settings)
     try:
-        name = (folder / CURRENT).read_text("utf-8").strip()
+        name, _, chosen = (folder / CURRENT).read_text("utf-8").strip().partition("\n")
     except OSError:
-        return []
+        return [], False
     if not name.endswith(SUFFIX) or Path(name).name != name:
         raise BadInput(f"{folder / CURRENT} names no pack.", "Remove that file.")
-    return [folder / name]
+    return [folder / name], chosen == _CHOSEN
 
 
 def _tidy(folder: Path, keep: set[str]) -> None:

@@ -74,7 +74,7 @@ def pack_server(server: Server, line: str) -> list[Any]:
         server.server_id,
         title,
         server.category if server.category and is_name(server.category) else "",
-        [install.registry, install.package, install.version, install.command, install.args, install.url],
+        [install.registry, install.package, install.version, install.command, install.args, install.url, install.auth],
         [[e.name, int(e.required), int(e.secret)] for e in install.env if is_name(e.name)],
         str(server.transport),
         str(server.state),
@@ -96,7 +96,7 @@ def read_server(values: Sequence[Any]) -> Server:
     full = [*values, *[None] * (14 - len(values))]
     (server_id, title, category, install, env, transport, state, license_id, checked, line, publisher, official,
      downloads, published) = full  # fmt: skip
-    registry, package, version, command, args, url = install
+    registry, package, version, command, args, url, auth = install
     return Server(
         server_id=server_id,
         name=title,
@@ -106,6 +106,7 @@ def read_server(values: Sequence[Any]) -> Server:
         transport=Transport(transport),
         install=Install(
             registry=registry, package=package, version=version, command=command, args=args or [], url=url,
+            auth=auth,
             env=[EnvVar(name=name, required=bool(required), secret=bool(secret)) for name, required, secret in env],
         ),
         version=version,

@@ -96,11 +96,12 @@ def _vendor(values: JsonObject) -> Vendor:
         transport=transport,
         install=Install(
             registry=registry, package=values.get("package"), url=url,
+            auth="oauth" if url and values.get("auth") == "oauth" else None,
             env=[EnvVar(name=name, required=True, secret=True) for name in values.get("env") or ()],
         ),
         publisher=values.get("publisher"),
         official=values.get("official", True),
-        state=ServerState.NEEDS_KEY if values.get("auth") in ("oauth", "key") else ServerState.NEEDS_INSTALL,
+        state=ServerState.NEEDS_KEY if values.get("auth") == "key" else ServerState.NEEDS_INSTALL,
     )  # fmt: skip
     covers = [*(values.get("covers") or ()), *map(name_words, values.get("tools") or ())]
     product = Product(values["name"], tuple(alias for alias in values.get("aliases") or () if " " in alias))
