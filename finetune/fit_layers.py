@@ -12,7 +12,7 @@ hiding the servers of a named one.
 1. ``join``: logistic regression whether the own layer leads (`layers.join_features`).
 2. ``box``: logistic regression whether the pack serves a request (`layers.box_features`); nothing is installed.
 3. The limits: ``join_at`` loses at most ``--lost`` of the installed requests, ``box_at`` refuses at most ``--refused``
-   of the requests that the pack serves.
+   of the requests that the pack serves and that name no product of it: one that is named is always offered.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def fit(
     leads = 1 / (1 + np.exp(-(join @ join_weights + join_bias)))
     serves = 1 / (1 + np.exp(-(box @ box_weights + box_bias)))
     join_at = float(np.quantile(leads[installed], lost))
-    box_at = float(np.quantile(serves[served], refused))
+    unnamed = np.array([not f.box["named"] for f in fresh])
+    box_at = float(np.quantile(serves[served & unnamed], refused))
     # A product that nobody serves looks like one that is served but for its name: so much takes nine of ten under it.
     absent = min(0.0, log_odds(box_at) - float(np.quantile((box @ box_weights + box_bias)[hidden], 0.9)))
     params = LayerParams(
@@ -255,7 +256,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=24)
     parser.add_argument("--fresh", type=int, default=1000)
     parser.add_argument("--lost", type=float, default=0.02)
-    parser.add_argument("--refused", type=float, default=0.02)
+    parser.add_argument("--refused", type=float, default=0.03)
     options = parser.parse_args()
     settings = Settings(home=options.home)
     encoder = make_encoder(settings)

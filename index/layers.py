@@ -274,6 +274,8 @@ class LayeredIndex:
         if self.params.box:
             features = box_features(box, named, self.box.storage.unknown_words(ask.text))
             serves = _logistic(self.params.box_bias, self.params.box, features)
+        if named.elsewhere or named.here:  # who names a product that is there is shown it, whatever else is asked
+            serves = max(serves, self.params.box_at)
         if box.shape.get("name"):
             serves = max(serves, 0.99)
         return Judged(own, box, named, leads, serves)
