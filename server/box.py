@@ -29,7 +29,7 @@ def open_box(settings: Settings, encoder: Encoder, before: PackIndex | None) -> 
     from toolscout.index.pack.search import PackIndex
 
     try:
-        found = find_pack(settings)
+        found = find_pack(settings, encoder.fingerprint)
         if found is None:
             return None
         if before is not None and before.storage.pack.path == found.path and before.encoder is encoder:

@@ -427,7 +427,7 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
             raise
         free = shutil.disk_usage(folder).free // (1 << 20)
         raise StorageError(
-            f"The model cannot be written to {folder}: {error.strerror} ({free} MiB free).",
+            f"The download cannot be written to {folder}: {error.strerror} ({free} MiB free).",
             "Make room there, or set TOOLSCOUT_HOME to another disk.",
         ) from error
 

@@ -14,9 +14,9 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError, ToolscoutError
+from toolscout.errors import NotAllowed, NotFound, StorageError
 from toolscout.files import replace_file
-from toolscout.index.encoder import make_encoder
+from toolscout.index.document import DOCUMENT_VERSION
 from toolscout.index.pack.file import SUFFIX, Manifest, PackFile
 from toolscout.index.pack.signature import check, signature_file
 
@@ -29,7 +29,8 @@ SHIPPED = Path(__file__).parent / "shipped"
 CURRENT = "CURRENT"
 OFF = "off"
 DEFAULT = "default"
-_CHOSEN = "older"
+PINNED = " older"
+"""Stands in CURRENT behind a pack that was taken although a newer one was in use."""
 
 
 @dataclass(frozen=True)
@@ -45,39 +46,41 @@ class Found:
         return (datetime.now(UTC).date() - date.fromisoformat(self.manifest.date)).days
 
 
-def find_pack(settings: Settings) -> Found | None:
+def find_pack(settings: Settings, encoder: str = "") -> Found | None:
     """The pack in use: of those that can be read the newest; None where packs are switched off or none is here.
 
-    A fetched pack that cannot be read is left aside, with a warning: search goes on with the shipped one.
+    A fetched pack that cannot be read, or was made with another encoder, is left aside, with a warning: search goes on
+    with the shipped one. One that was taken although it is older is used all the same.
+
+    Args:
+        encoder: fingerprint of the encoder that packs shall be of; empty for any.
     """
     if settings.pack == OFF:
         return None
     if settings.pack != DEFAULT:
         path = Path(settings.pack).expanduser()
         return Found(path, PackFile.open(path).manifest)
-    found, problems = look(settings)
+    found, problems = look(settings, encoder)
     for problem in problems:
         logger.warning("%s Another one is used, or none.", problem)
     return replace(found, problem=str(problems[0])) if found is not None and problems else found
 
 
-def look(settings: Settings) -> tuple[Found | None, list[ToolscoutError]]:
-    """Find the newest of the shipped and fetched packs that can be read, or the one that was chosen though older; and
-    what is wrong with the others."""
+def look(settings: Settings, encoder: str = "") -> tuple[Found | None, list[StorageError]]:
+    """Find the pack to use among the shipped and fetched ones, and what is wrong with the others."""
     found: list[Found] = []
-    problems: list[ToolscoutError] = []
-    paths, chosen = shipped(), None
-    try:
-        fetched, is_chosen = _fetched(settings)
-        paths, chosen = [*fetched, *paths], fetched[0] if is_chosen else None
-    except BadInput as error:
-        problems.append(error)
-    for path in paths:
+    problems: list[StorageError] = []
+    fetched, pinned = _named(settings)
+    for path in [*fetched, *shipped()]:
         try:
-            found.append(Found(path, PackFile.open(path).manifest))
+            manifest = PackFile.open(path).manifest
+            if encoder and (manifest.encoder, manifest.document_version) != (encoder, DOCUMENT_VERSION):
+                raise StorageError(f"The pack {path.name} was made with another encoder.")
+            found.append(Found(path, manifest))
         except StorageError as error:
             problems.append(error)
-    return max(found, key=lambda one: (one.path == chosen, one.manifest.date), default=None), problems
+    kept = [one for one in found if pinned and one.path in fetched]
+    return max(kept or found, key=lambda one: one.manifest.date, default=None), problems
 
 
 def shipped() -> list[Path]:
@@ -101,8 +104,6 @@ def install_pack(source: Path, signature: Path, settings: Settings, *, older: bo
     """
     manifest = PackFile.open(source).manifest
     digest = check(source, signature, settings.pack_keys)
-    if manifest.encoder != make_encoder(settings).fingerprint:
-        raise NotAllowed(f"The pack {source.name} was made for another encoder than this one's.", "Update Toolscout.")
     before = find_pack(settings)
     if before is not None and manifest.date <= before.manifest.date and not older:
         raise NotAllowed(
@@ -116,10 +117,14 @@ def install_pack(source: Path, signature: Path, settings: Settings, *, older: bo
         for one, copy in ((source, target), (signature, signature_file(target))):
             if one.resolve() != copy.resolve():
                 part = copy.with_name(copy.name + ".part")
-                shutil.copyfile(one, part)
-                _sync(part)
-                part.replace(copy)
-        replace_file(folder / CURRENT, target.name + (f"\n{_CHOSEN}\n" if older else "\n"))
+                try:
+                    shutil.copyfile(one, part)
+                    _sync(part)
+                    part.replace(copy)
+                finally:
+                    part.unlink(missing_ok=True)
+        is_older = before is not None and manifest.date < before.manifest.date
+        replace_file(folder / CURRENT, f"{target.name}{PINNED if is_older else ''}\n")
     except OSError as error:
         raise StorageError(
             f"The pack cannot be written to {folder}: {error.strerror or error}.", "Make room there."
@@ -131,7 +136,7 @@ def install_pack(source: Path, signature: Path, settings: Settings, *, older: bo
 def roll_back(settings: Settings) -> Manifest:
     """Go back to the pack before the fetched one that is in use. Raises NotFound where there is none."""
     folder = packs_folder(settings)
-    now = next(iter(_fetched(settings)[0]), None)
+    now = next(iter(_named(settings)[0]), None)
     if now is None:
         raise NotFound("No fetched pack is in use.", "See: toolscout catalog stats")
     others = sorted(path for path in folder.glob(f"*{SUFFIX}") if path.name != now.name)
@@ -150,16 +155,20 @@ def roll_back(settings: Settings) -> Manifest:
     return found.manifest
 
 
-def _fetched(settings: Settings) -> tuple[list[Path], bool]:
-    """The fetched pack in use, if there is one, and whether it was chosen though older."""
+def _named(settings: Settings) -> tuple[list[Path], bool]:
+    """The fetched pack in use, if there is one, and whether it shall be used although a newer one is here."""
     folder = packs_folder(settings)
     try:
-        name, _, chosen = (folder / CURRENT).read_text("utf-8").strip().partition("\n")
-    except OSError:
+        text = (folder / CURRENT).read_text("utf-8").strip()
+    except FileNotFoundError:
         return [], False
+    except (OSError, ValueError):
+        text = ""
+    name = text.removesuffix(PINNED)
     if not name.endswith(SUFFIX) or Path(name).name != name:
-        raise BadInput(f"{folder / CURRENT} names no pack.", "Remove that file.")
-    return [folder / name], chosen == _CHOSEN
+        logger.warning("%s names no pack; the one that came with Toolscout is used.", folder / CURRENT)
+        return [], False
+    return [folder / name], name != text
 
 
 def _tidy(folder: Path, keep: set[str]) -> None:
