@@ -182,8 +182,8 @@ class Products:
                     whole = size == len(parts) or (start == 0 and len(parts) - size < _SHORT)
                     if whole or not self.words[product]:
                         found.add(product)
-        product = self._called(publisher) if publisher else None
-        return found if product is None else found | {product}
+        theirs = self._called(publisher) if publisher else None
+        return found if theirs is None else found | {theirs}
 
     def in_texts(self, texts: Iterable[str]) -> set[int]:
         """Products that any of some texts names for sure."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def examine_pack(settings: Settings) -> Check:
     return replace(check, seconds=time.perf_counter() - started)
 
 
-def _use(found: Found, problems: list[ToolscoutError], settings: Settings) -> Check:
+def _use(found: Found, problems: Sequence[ToolscoutError], settings: Settings) -> Check:
     """What is said of a pack that can be searched."""
     manifest = found.manifest
     age = max(0, found.days_old())
