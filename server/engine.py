@@ -835,13 +835,20 @@ class Engine:
         tool = self._tool(tool_id)
         held = tool_id in self._holds
         if tool is not None and not held:
-            return None if self._holds.gone(tool_id) else tool
+            return self._packed(tool_id) if self._holds.gone(tool_id) else tool
         kept = self.catalogue.get_tool(tool_id)  # the index is older than the tool, or than what is held against it
         if kept is None or not held or kept.review is not Review.APPROVED:
             return kept
         # Approved, but its server is quarantined, or lists another text than that and it could not be recorded yet.
         review = Review.CHANGED if self._holds.differs(tool_id) else Review.PENDING
         return kept.model_copy(update={"review": review})
+
+    def _packed(self, tool_id: str) -> Tool | None:
+        """A tool of the pack, which the catalogue need not have. Of a server that is here only its own list counts."""
+        tool = self._box.get_tool(tool_id) if self._box is not None else None
+        if tool is None or tool.server_id in self.configured() or self.catalogue.get_server(tool.server_id) is not None:
+            return None
+        return tool
 
     def _server(self, server_id: str) -> Server | None:
         server = self._index.get_server(server_id) if self._index is not None else None
