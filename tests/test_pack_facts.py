@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import search_pool
 from hypothesis import given
@@ -257,7 +258,9 @@ _CJK_RUN = 16
 def runs(text: str) -> Iterator[tuple[str, ...] | str]:
     """Runs of six words in a text (addresses are none), and runs of as many letters where words are not spaced."""
     words = re.findall(r"\w+", _ADDRESS.sub(" . ", text).casefold())
-    yield from zip(*(words[n:] for n in range(_RUN)), strict=False)
+    for run in zip(*(words[n:] for n in range(_RUN)), strict=False):
+        if sum(len(word) > 1 and not word.isdigit() for word in run) >= _RUN - 2:  # else numbers, or noise
+            yield run
     for piece in _CJK.findall(text):
         yield from (piece[n : n + _CJK_RUN] for n in range(len(piece) - _CJK_RUN + 1))
 
@@ -284,7 +287,7 @@ def stored(path: Path) -> Iterator[str]:
             yield from strings(records[number])
     data = path.read_bytes()
     yield data[8 : 8 + int.from_bytes(data[:8], "little")].decode()
-    for values in pack.arrays.values():
+    for values in (values for values in pack.arrays.values() if values.dtype == np.uint8):
         yield values.tobytes().decode("utf-8", "ignore")
 
 
