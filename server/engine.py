@@ -618,6 +618,7 @@ class Engine:
             trust = False if listed else self.settings.trust_imports
             await self.refresh_server(name, trust=trust, patience=_INSTALL_SECONDS, reindex=False)
             await self._write(partial(self._approve_as_packed, name))
+            await self._holds.look()  # what has just been approved is held no more
             await self.reindex()
             if name not in self.configured():  # another process on this home may have been quicker
                 await self._run(partial(self.servers.add, config, overwrite=False))

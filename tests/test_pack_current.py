@@ -36,7 +36,7 @@ class Shop:
         self.shipped.mkdir(parents=True)
         self.key = folder / "key"
         public = make_key(self.key)
-        self.settings = settings.model_copy(update={"pack_keys": [public]})
+        self.settings = settings.model_copy(update={"pack_keys": [public], "pack": "default"})
 
     def make(self, date: str, name: str = "", padding: int = 0, **changes: Any) -> Path:
         """A signed pack of this date."""
@@ -442,6 +442,7 @@ def test_the_command_updates_goes_back_and_tells(
     shop: Shop, site: PackSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TOOLSCOUT_PACK_KEYS", ",".join(shop.settings.pack_keys))
+    monkeypatch.setenv("TOOLSCOUT_PACK", "default")
     assert execute(["catalog", "update"]) == 2, "no address is set"
     assert execute(["catalog", "update", "--from", "x.pack", "--back"]) == 2
     capsys.readouterr()

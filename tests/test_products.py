@@ -206,9 +206,12 @@ def test_a_pack_knows_its_products_and_their_servers(built_pack: Built) -> None:
     assert servers("in Slack") == {"acme/slack"} and servers("in Salesforce") == set()
 
 
-def test_a_pack_tells_names_that_nothing_in_it_has(built_pack: Built) -> None:
+def test_a_pack_tells_words_that_nothing_in_it_has(built_pack: Built) -> None:
     storage = PackIndex.open_pack(built_pack.path, built_pack.encoder).storage
-    assert storage.has_unknown_name("close the ticket in Zorblax")
-    assert not storage.has_unknown_name("close the issue in GitHub or in Salesforce")
-    assert not storage.has_unknown_name("Zorblaxing is the first word"), "which is always capitalized"
-    assert not storage.has_unknown_name("close the ticket in zorblax") and not storage.has_unknown_name("")
+    assert storage.unknown_words("open an issue in GitHub or in Salesforce")[1] == 1, "of Salesforce there is no server"
+    assert storage.unknown_words("open an issue in Zorblax")[1] == 1
+    assert storage.unknown_words("open an issue in zorblax")[1] == 1, "it stands where a name would"
+    assert storage.unknown_words("Zorblaxing here")[1] == 0, "a first word is always capitalized"
+    assert storage.unknown_words("zorblax/quibble_x.md")[0] == 0, "parts of paths are no words"
+    assert storage.unknown_words("which one with what") == (0, 0), "and stop words are known"
+    assert storage.unknown_words("") == (0, 0)
