@@ -1,0 +1,258 @@
+"""A server with the built-in catalog behind it: what an empty home answers, what invoke and add do with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from here import Person, client_of
+from pack_fixture import Built, build
+
+from toolscout.cli import execute
+from toolscout.index.catalogue import Catalogue
+from toolscout.index.pack.sources import PackSources
+from toolscout.records import Install, Review, Server, ServerState, Source, Tool
+from toolscout.server.config import UpstreamConfig
+from toolscout.server.contract import FIND_OUTPUT
+from toolscout.server.engine import Engine
+from toolscout.server.launch import package_of
+from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.settings import Settings
+
+TINY = Path(__file__).parent / "upstreams" / "tiny.py"
+
+
+@pytest.fixture
+def boxed(settings: Settings, built_pack: Built) -> Settings:
+    """An empty home with the small pack."""
+    return settings.model_copy(update={"pack": str(built_pack.path)})
+
+
+async def found(settings: Settings, query: str, **options: Any) -> Any:
+    async with client_of(settings) as client:
+        answer = (await client.call_tool_mcp("find_tools", {"query": query, **options})).structured_content
+    jsonschema.validate(answer, FIND_OUTPUT)
+    return answer
+
+
+def text(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+# --- find ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_empty_home_finds_what_could_be_installed(boxed: Settings) -> None:
+    answer = await found(boxed, "weather forecast for Oslo")
+    first = answer["tools"][0]
+    assert (first["tool_id"], first["state"], first["publisher"]) == (
+        "acme/weather/get_forecast", "needs_install", "acme-inc",
+    )  # fmt: skip
+    assert "kind" not in first and "city" in first["signature"] and "needs_install" in answer["advice"]
+
+
+async def test_what_needs_a_key_says_how_it_is_added(boxed: Settings) -> None:
+    answer = await found(boxed, "start playing a song on Spotify")
+    assert answer["tools"][0]["state"] == "needs_key"
+    assert "toolscout add acme/spotify" in answer["advice"] and "Spotify is not installed here" in answer["advice"]
+
+
+async def test_a_server_known_as_a_whole_says_so_and_who_publishes_it(boxed: Settings) -> None:
+    answer = await found(boxed, "create a page in Notion")
+    first = answer["tools"][0]
+    assert (first["tool_id"], first["kind"], first["state"]) == ("vendor/notion", "server", "needs_key")
+    assert first["publisher"] == "Notion (official)" and first["signature"] == ""
+    assert "toolscout add vendor/notion" in answer["advice"]
+
+
+async def test_a_product_that_nobody_has_is_said(boxed: Settings) -> None:
+    answer = await found(boxed, "reset the Salesforce password")
+    assert answer["no_match"] and "Salesforce" in answer["advice"]
+
+
+async def test_without_a_pack_an_empty_home_finds_nothing(settings: Settings) -> None:
+    off = settings.model_copy(update={"pack": "off"})
+    async with client_of(off) as client:
+        answer = await client.call_tool_mcp("find_tools", {"query": "weather forecast for Oslo"})
+    assert answer.is_error or not answer.structured_content["tools"]
+
+
+async def test_a_pack_that_cannot_be_read_stops_nothing(
+    settings: Settings, tmp_path: Path, built_pack: Built, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "broken.pack"
+    broken.write_bytes(built_pack.path.read_bytes()[:5000])
+    async with client_of(settings.model_copy(update={"pack": str(broken)})) as client:
+        assert {tool.name for tool in await client.list_tools()} >= {"find_tools", "invoke"}
+    assert "broken.pack" in caplog.text
+
+
+async def test_nothing_of_the_pack_is_written_into_the_home(boxed: Settings) -> None:
+    await found(boxed, "weather forecast for Oslo")
+    with Catalogue(boxed.database_url) as catalogue:
+        assert list(catalogue.servers()) == []
+    assert not boxed.servers_file.exists()
+
+
+# --- invoke ----------------------------------------------------------------------------------------------------------
+
+
+async def test_to_call_what_is_not_installed_says_what_adds_it(boxed: Settings) -> None:
+    async with client_of(boxed) as client:
+        result = await client.call_tool_mcp(
+            "invoke", {"tool_id": "acme/weather/get_forecast", "arguments": {"city": "x"}}
+        )
+        assert result.is_error and "toolscout add acme/weather" in text(result)
+        result = await client.call_tool_mcp("invoke", {"tool_id": "vendor/stripe", "arguments": {}})
+        assert result.is_error and "toolscout add vendor/stripe" in text(result)
+        result = await client.call_tool_mcp("invoke", {"tool_id": "vendor/notion"})
+        assert result.is_error and "toolscout add vendor/notion" in text(result)
+
+
+@pytest.mark.parametrize(
+    "tool_id", ["acme/weather/get_forcast", "acme/weather", "vendor/stripe/refund", "nobody/nothing", "/", "x"]
+)
+async def test_an_unknown_id_is_said_with_those_alike(boxed: Settings, tool_id: str) -> None:
+    async with client_of(boxed) as client:
+        result = await client.call_tool_mcp("invoke", {"tool_id": tool_id, "arguments": {}})
+    assert result.is_error and "internal" not in text(result).lower() and "trigrams" not in text(result)
+    if tool_id.startswith("acme/weather"):
+        assert "acme/weather/get_forecast" in text(result)
+
+
+# --- add -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def environment(boxed: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("TOOLSCOUT_PACK", boxed.pack)
+    monkeypatch.setenv("TOOLSCOUT_STARTER", "false")
+    return boxed
+
+
+def test_add_by_a_name_in_plain_words_lists_choices_where_nobody_can_be_asked(
+    environment: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["add", "GitHub", "--no-check"]) == 3
+    said = capsys.readouterr().err
+    assert "1. acme/github" in said and "90,000 downloads a month" in said and "MIT" in said and "acme-inc" in said
+    assert "toolscout add acme/github" in said
+    assert not environment.servers_file.exists()
+
+
+def test_add_by_an_unknown_name_says_what_can_be_given(
+    environment: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["add", "Zorblax", "--no-check"]) == 3
+    assert "No server 'Zorblax' is known" in capsys.readouterr().err
+
+
+def test_add_by_an_id_of_the_pack_writes_its_entry(environment: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["add", "acme/github", "--no-check", "--yes"]) == 0, capsys.readouterr().err
+    entry = json.loads(environment.servers_file.read_text())["mcpServers"]["acme/github"]
+    assert package_of(entry) == "npm:@acme/github-mcp"
+
+
+@pytest.mark.parametrize(
+    ("entry", "package"),
+    [
+        ({"command": "npx", "args": ["-y", "@acme/x@1.2.0"]}, "npm:@acme/x"),
+        ({"command": "npx", "args": ["x-mcp"]}, "npm:x-mcp"),
+        ({"command": "C:\\node\\npx.cmd", "args": ["x-mcp@latest"]}, "npm:x-mcp"),
+        ({"command": "cmd", "args": ["/c", "npx", "-y", "x-mcp"]}, "npm:x-mcp"),
+        ({"command": "npx", "args": ["-y", "--package", "@acme/x", "start"]}, "npm:@acme/x"),
+        ({"command": "uvx", "args": ["x-mcp==1.0"]}, "pypi:x-mcp"),
+        ({"command": "/usr/bin/uvx", "args": ["--from", "x-mcp[all]>=1", "start"]}, "pypi:x-mcp"),
+        ({"command": "pipx", "args": ["run", "x-mcp"]}, "pypi:x-mcp"),
+        ({"command": "uv", "args": ["tool", "run", "x-mcp"]}, "pypi:x-mcp"),
+        ({"command": "python3.12", "args": ["-m", "mcp_server_time"]}, "pypi:mcp-server-time"),
+        ({"url": "https://mcp.acme.example/mcp"}, "url:https://mcp.acme.example/mcp"),
+        ({"command": "node", "args": ["server.js"]}, None),
+        ({"command": "npx"}, None),
+        ({"command": "cmd"}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_what_an_entry_runs_is_told_by_its_package(entry: dict[str, Any], package: str | None) -> None:
+    assert package_of(entry) == package
+
+
+# --- install ---------------------------------------------------------------------------------------------------------
+
+_LISTED: list[Tool] = []
+
+
+async def tiny_pack(folder: Path, settings: Settings, change: Callable[[Tool], Tool] | None = None) -> Settings:
+    """A home with a pack of ``acme/tiny``, a real server, as it was when the pack was built."""
+    if not _LISTED:
+        config = UpstreamConfig.stdio("acme/tiny", sys.executable, [str(TINY)])
+        async with UpstreamPool(settings, lambda: {"acme/tiny": config}) as pool:
+            _LISTED.extend((await pool.list_tools("acme/tiny"))[1])
+    tools = []
+    for tool in _LISTED:
+        made = change(tool.model_copy()) if change is not None else tool.model_copy()
+        made.fingerprint = made.computed_fingerprint()
+        tools.append(made)
+    server = Server(
+        server_id="acme/tiny", name="tiny", description="Answers what it gets.", license="MIT",
+        sources=[Source(marketplace="shop", id="tiny")], homepage="https://github.com/Acme/tiny", popularity=4321.0,
+        install=Install(command=sys.executable, args=[str(TINY)]), state=ServerState.NEEDS_INSTALL,
+    )  # fmt: skip
+    return settings.model_copy(update={"pack": str(build(folder, [server], tools, PackSources()).path)})
+
+
+def reviews(settings: Settings) -> dict[str, Review]:
+    with Catalogue(settings.database_url) as catalogue:
+        return {tool.name: tool.review for tool in catalogue.tools("acme/tiny")}
+
+
+async def test_a_yes_installs_a_packed_server_whose_tools_are_as_listed(settings: Settings, tmp_path: Path) -> None:
+    boxed = await tiny_pack(tmp_path / "pack", settings)
+    person = Person({"install": True})
+    async with client_of(boxed, person) as client:
+        called = await client.call_tool_mcp("invoke", {"tool_id": "acme/tiny/echo", "arguments": {"text": "hello"}})
+        assert not called.is_error, text(called)
+        assert text(called) == "hello"
+        answer = await client.call_tool_mcp("find_tools", {"query": "echo", "servers": ["acme/tiny"]})
+    assert {tool["state"] for tool in answer.structured_content["tools"]} == {"ready"}
+    ids = [tool["tool_id"] for tool in answer.structured_content["tools"]]
+    assert len(ids) == len(set(ids)), "the pack's copy is hidden"
+    (params,) = person.asked
+    for said in ("Publisher: Acme", "Downloads: 4,321 a month", "Licence: MIT"):
+        assert said in params.message
+    held = {tool.name for tool in _LISTED} - {
+        name for name, review in reviews(boxed).items() if review is Review.APPROVED
+    }
+    assert "echo" not in held
+
+
+async def test_a_tool_that_is_not_as_the_pack_had_it_is_held(settings: Settings, tmp_path: Path) -> None:
+    def change(tool: Tool) -> Tool:
+        return tool.model_copy(update={"description": "Before."}) if tool.name == "echo" else tool
+
+    boxed = await tiny_pack(tmp_path / "pack", settings, change)
+    async with client_of(boxed, Person({"install": True})) as client:
+        called = await client.call_tool_mcp("invoke", {"tool_id": "acme/tiny/echo", "arguments": {"text": "hello"}})
+    assert called.is_error and "hello" not in text(called)
+    found = reviews(boxed)
+    assert found["echo"] is Review.PENDING
+    assert Review.APPROVED in {review for name, review in found.items() if name != "echo"}
+
+
+async def test_a_no_installs_nothing(settings: Settings, tmp_path: Path) -> None:
+    boxed = await tiny_pack(tmp_path / "pack", settings)
+    async with client_of(boxed, Person({"install": False})) as client:
+        await client.call_tool_mcp("invoke", {"tool_id": "acme/tiny/echo", "arguments": {"text": "hello"}})
+    assert not boxed.servers_file.exists() and reviews(boxed) == {}
+
+
+async def test_an_engine_counts_the_servers_of_the_pack(boxed: Settings) -> None:
+    async with Engine(boxed) as engine:
+        index = await engine.index()
+        assert index.get_tool("acme/weather/get_forecast") is not None
+        assert engine.index_servers == 17
