@@ -69,13 +69,21 @@ def find_pack(settings: Settings, encoder: str = "") -> Found | None:
 def look(settings: Settings, encoder: str = "") -> tuple[Found | None, list[StorageError]]:
     """Find the pack to use among the shipped and fetched ones, and what is wrong with the others."""
     found: list[Found] = []
+    fetched: list[Path] = []
     problems: list[StorageError] = []
-    fetched, pinned = _named(settings)
+    pinned = False
+    try:
+        fetched, pinned = _named(settings)
+    except StorageError as error:
+        problems.append(error)
     for path in [*fetched, *shipped()]:
         try:
             manifest = PackFile.open(path).manifest
             if encoder and (manifest.encoder, manifest.document_version) != (encoder, DOCUMENT_VERSION):
-                raise StorageError(f"The pack {path.name} was made with another encoder.")
+                raise StorageError(
+                    f"The pack {path.name} was made with another encoder.",
+                    "Unset TOOLSCOUT_ENCODER, or build a pack with `toolscout catalog build-pack`.",
+                )
             found.append(Found(path, manifest))
         except StorageError as error:
             problems.append(error)
@@ -136,7 +144,10 @@ def install_pack(source: Path, signature: Path, settings: Settings, *, older: bo
 def roll_back(settings: Settings) -> Manifest:
     """Go back to the pack before the fetched one that is in use. Raises NotFound where there is none."""
     folder = packs_folder(settings)
-    now = next(iter(_named(settings)[0]), None)
+    try:
+        now = next(iter(_named(settings)[0]), None)
+    except StorageError:
+        now = None
     if now is None:
         raise NotFound("No fetched pack is in use.", "See: toolscout catalog stats")
     others = sorted(path for path in folder.glob(f"*{SUFFIX}") if path.name != now.name)
@@ -156,7 +167,10 @@ def roll_back(settings: Settings) -> Manifest:
 
 
 def _named(settings: Settings) -> tuple[list[Path], bool]:
-    """The fetched pack in use, if there is one, and whether it shall be used although a newer one is here."""
+    """The fetched pack in use, if there is one, and whether it shall be used although a newer one is here.
+
+    Raises StorageError where the file that names it names none.
+    """
     folder = packs_folder(settings)
     try:
         text = (folder / CURRENT).read_text("utf-8").strip()
@@ -166,8 +180,7 @@ def _named(settings: Settings) -> tuple[list[Path], bool]:
         text = ""
     name = text.removesuffix(PINNED)
     if not name.endswith(SUFFIX) or Path(name).name != name:
-        logger.warning("%s names no pack; the one that came with Toolscout is used.", folder / CURRENT)
-        return [], False
+        raise StorageError(f"{folder / CURRENT} names no pack.", "Remove that file.")
     return [folder / name], name != text
 
 

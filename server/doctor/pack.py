@@ -29,11 +29,13 @@ def examine_pack(settings: Settings) -> Check:
         return Check("pack", "ok", f"switched off by TOOLSCOUT_PACK: {_ALONE}")
     started = time.perf_counter()
     try:
-        found, problems = look(settings) if settings.pack == DEFAULT else (find_pack(settings), [])
+        encoder = make_encoder(settings)
+        named = settings.pack != DEFAULT
+        found, problems = (find_pack(settings), []) if named else look(settings, encoder.fingerprint)
         if found is None:
             said = " ".join([*map(str, problems), f"There is no pack, so {_ALONE}."])
             return Check("pack", "warn", said, problems[0].hint or _UPDATE if problems else _UPDATE)
-        PackIndex.open_pack(found.path, make_encoder(settings)).close()
+        PackIndex.open_pack(found.path, encoder).close()
     except ToolscoutError as error:
         return Check("pack", "warn", f"{error} So {_ALONE}.", error.hint or _UPDATE)
     check = _use(found, problems, settings)
