@@ -11,7 +11,8 @@ hiding the servers of a named one.
 
 1. ``join``: logistic regression whether the own layer leads (`layers.join_features`).
 2. ``box``: logistic regression whether the pack serves a request (`layers.box_features`); nothing is installed.
-3. The limits: ``join_at`` loses at most ``--lost`` of the installed requests, ``box_at`` refuses at most ``--refused``
+3. The limits: ``join_at`` leaves the pack nine of ten requests that name a
+   product that is not installed, and loses at most ``--lost`` of the installed ones; ``box_at`` refuses at most ``--refused``
    of the requests that the pack serves and that name no product of it: one that is named is always offered.
 """
 
@@ -50,6 +51,7 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 DEPTH = 10
+_NAMED_ELSEWHERE = 0.92
 
 
 class _NoExemplars:
@@ -201,7 +203,11 @@ def fit(
     box_weights, box_bias = _regress(box[~hidden], served[~hidden])
     leads = 1 / (1 + np.exp(-(join @ join_weights + join_bias)))
     serves = 1 / (1 + np.exp(-(box @ box_weights + box_bias)))
-    join_at = float(np.quantile(leads[installed], lost))
+    # Who names a product that is not installed does not want another's tool: nine of ten such requests are the pack's.
+    naming = np.array([not a.installed and a.join["named_elsewhere"] > 0 for a in asked])
+    most = float(np.quantile(leads[installed], lost))
+    least = float(np.quantile(leads[installed], lost / 4))
+    join_at = min(max(least, float(np.quantile(leads[naming], _NAMED_ELSEWHERE))), most)
     unnamed = np.array([not f.box["named"] for f in fresh])
     box_at = float(np.quantile(serves[served & unnamed], refused))
     # A product that nobody serves looks like one that is served but for its name: so much takes nine of ten under it.
@@ -219,6 +225,8 @@ def fit(
         "fresh": len(fresh),
         "join_auroc": round(auroc(leads, installed), 4),
         "own_leads_wrongly": round(float((leads >= join_at)[~installed].mean()), 4),
+        "lost": round(float((leads < join_at)[installed].mean()), 4),
+        "own_leads_named_elsewhere": round(float((leads >= join_at)[naming].mean()), 4),
         "own_leads_wrongly_served": round(float((leads >= join_at)[elsewhere].mean()), 4),
         "box_auroc": round(auroc(serves[~hidden], served[~hidden]), 4),
         "box_offers_wrongly": round(float((serves >= box_at)[~served & ~hidden].mean()), 4),
@@ -252,10 +260,10 @@ def main() -> None:
         "--everyday", type=Path, nargs="*", default=[], help="requests that some tool serves, but for kind nothing"
     )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--installations", type=int, default=40)
-    parser.add_argument("--each", type=int, default=24)
+    parser.add_argument("--installations", type=int, default=100)
+    parser.add_argument("--each", type=int, default=16)
     parser.add_argument("--fresh", type=int, default=1000)
-    parser.add_argument("--lost", type=float, default=0.02)
+    parser.add_argument("--lost", type=float, default=0.01)
     parser.add_argument("--refused", type=float, default=0.03)
     options = parser.parse_args()
     settings = Settings(home=options.home)

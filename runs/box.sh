@@ -56,6 +56,7 @@ fi
 stage "3. Fit: when a person's own servers lead, and when the pack is offered at all"
 [ "$out/layers.json" -nt "$pack" ] ||
   "${PYTHON:-python}" -m toolscout.finetune.fit_layers "$out/build" "$pack" --nothing "$repo/finetune/data/nothing_served.jsonl" \
+    --everyday "$repo/finetune/data/generic_served.jsonl" \
     --out "$out/layers.json" > "$out/layers-report.json"
 
 if [ "$shipped" = none ]; then

@@ -472,7 +472,21 @@ class Engine:
                     if self._denied(answer)
                     else "No tool in the catalogue serves this task; the alternatives are only the nearest ones.",
                 }
-            candidates = [Candidate(tool=hit.tool, score=hit.score, exemplars=hit.exemplars) for hit in answer.hits]
+            candidates = [
+                Candidate(tool=hit.tool, score=hit.score, exemplars=hit.exemplars)
+                for hit in answer.hits
+                if not hit.tool.is_server
+            ]
+            if not candidates:
+                server_id = answer.hits[0].server_id
+                self.journal.note("suggest", task, None, "abstained", started)
+                return {
+                    "calls": [],
+                    "alternatives": [hit.tool_id for hit in answer.hits[:3]],
+                    "abstained": True,
+                    "reason": f"A server would serve this, whose tools are known once it is installed: invoke "
+                    f"{server_id!r} without arguments, or the user types: toolscout add {server_id}",
+                }
         index = await self.index()
         near = await self._run(partial(self._worked, index, task))
         suggestion = await self.caller.suggest(task, candidates, context=context, steps=steps, others=near)

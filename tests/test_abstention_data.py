@@ -199,3 +199,17 @@ def test_everyday_requests_are_over_installations_of_a_few_servers() -> None:
     assert all(3 <= len(servers) <= 12 for servers in installations.values())
     everywhere = Counter(server_id for servers in installations.values() for server_id in servers)
     assert max(everywhere.values()) == 1, "what limits are chosen on one installation is not another's"
+
+
+def test_no_request_that_measures_the_pack_is_fitted_on_or_ships_as_an_exemplar() -> None:
+    """The writers of `eval/data/pack_requests.jsonl` wrote no other file; nor may their words be in one."""
+    root = Path(pairs.__file__).resolve().parents[1]
+
+    def queries(path: Path) -> set[str]:
+        return {" ".join(re.findall(r"\w+", str(row["query"]).casefold())) for _, row in read_objects(path)}
+
+    measured = queries(root / "eval" / "data" / "pack_requests.jsonl")
+    assert len(measured) > 700
+    fitted = [FOLDER / f"{name}.jsonl" for name in ("nothing_served", "generic_served", "requests", "everyday")]
+    for path in [*fitted, *FILES.values(), root / "index" / "pack" / "sources" / "exemplars.jsonl"]:
+        assert not measured & queries(path), path.name

@@ -65,7 +65,7 @@ async def test_what_needs_a_key_says_how_it_is_added(boxed: Settings) -> None:
 async def test_a_server_known_as_a_whole_says_so_and_who_publishes_it(boxed: Settings) -> None:
     answer = await found(boxed, "create a page in Notion")
     first = answer["tools"][0]
-    assert (first["tool_id"], first["kind"], first["state"]) == ("vendor/notion", "server", "needs_key")
+    assert (first["tool_id"], first["kind"], first["state"]) == ("vendor/notion", "server", "needs_install")
     assert first["publisher"] == "Notion (official)" and first["signature"] == ""
     assert "toolscout add vendor/notion" in answer["advice"]
 
@@ -223,7 +223,7 @@ async def test_a_yes_installs_a_packed_server_whose_tools_are_as_listed(settings
     ids = [tool["tool_id"] for tool in answer.structured_content["tools"]]
     assert len(ids) == len(set(ids)), "the pack's copy is hidden"
     (params,) = person.asked
-    for said in ("Publisher: Acme", "Downloads: 4,321 a month", "Licence: MIT"):
+    for said in ("Publisher: Acme", "Downloads: 4,321 a month", "License: MIT"):
         assert said in params.message
     held = {tool.name for tool in _LISTED} - {
         name for name, review in reviews(boxed).items() if review is Review.APPROVED

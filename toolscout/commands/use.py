@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from toolscout.commands.output import AsJson, confirm, emit, note, out, printable, progress, say, with_engine
-from toolscout.errors import BadInput, InvalidArguments, NotAllowed, NotFound, UpstreamError
+from toolscout.errors import BadInput, InvalidArguments, NotAllowed, NotFound, ToolscoutError, UpstreamError
 
 if TYPE_CHECKING:
     from toolscout.server.engine import Engine
+    from toolscout.settings import Settings
 
 
 def find(
@@ -29,6 +30,7 @@ def find(
     as_json: AsJson = False,
 ) -> None:
     """Find the tools that fit what you want to do. Exits with 3 if none fits."""
+    settings, pack_date = _settings_and_pack(ready)
     answer = with_engine(
         lambda engine: engine.find_tools(
             query,
@@ -38,14 +40,36 @@ def find(
             servers=server,
             read_only=read_only,
             ready_only=ready,
-        )
+        ),
+        settings=settings,
     )
     if as_json:
         emit(answer)
     else:
         _show_found(answer)
+        if pack_date and any(tool["state"] != "ready" for tool in answer["tools"]):
+            note(f"Not installed: known from the built-in catalog of {pack_date}.")
     if answer["no_match"]:
         raise typer.Exit(NotFound.exit_code)
+
+
+def _settings_and_pack(ready: bool) -> tuple[Settings, str]:
+    """The settings of a search, and the date of the pack that it reaches, if any.
+
+    On an empty home the pack is searched by itself: starting the starter set first would take seconds.
+    """
+    from toolscout.index.pack.current import find_pack
+    from toolscout.settings import load_settings
+
+    settings = load_settings()
+    try:
+        found = find_pack(settings)
+    except ToolscoutError:
+        found = None  # the search says what is wrong
+    if found is not None and not ready and not settings.servers_file.exists():
+        settings = settings.model_copy(update={"starter": False})
+        note("Nothing is installed here yet; `toolscout add starter` adds three small servers to try.")
+    return settings, found.manifest.date if found is not None else ""
 
 
 def _show_found(answer: dict[str, Any]) -> None:
