@@ -11,9 +11,9 @@ hiding the servers of a named one.
 
 1. ``join``: logistic regression whether the own layer leads (`layers.join_features`).
 2. ``box``: logistic regression whether the pack serves a request (`layers.box_features`); nothing is installed.
-3. The limits: ``join_at`` leaves the pack nine of ten requests that name a
-   product that is not installed, and loses at most ``--lost`` of the installed ones; ``box_at`` refuses at most ``--refused``
-   of the requests that the pack serves and that name no product of it: one that is named is always offered.
+3. The limits: ``join_at`` leaves the pack nine of ten requests that name a product that is not installed, and loses at
+   most ``--lost`` of the installed ones; ``box_at`` refuses at most ``--refused`` of the requests that the pack serves
+   and that name no product of it: one that is named is always offered.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def main() -> None:
     parser.add_argument("--installations", type=int, default=100)
     parser.add_argument("--each", type=int, default=16)
     parser.add_argument("--fresh", type=int, default=1000)
-    parser.add_argument("--lost", type=float, default=0.01)
+    parser.add_argument("--lost", type=float, default=0.02)
     parser.add_argument("--refused", type=float, default=0.03)
     options = parser.parse_args()
     settings = Settings(home=options.home)

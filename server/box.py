@@ -44,7 +44,8 @@ def join(own: SearchIndex | None, box: PackIndex, configured: Mapping[str, Upstr
     """One search over both, the pack's copies of configured and imported servers hidden."""
     from toolscout.index.layers import LayeredIndex, layer_params
 
-    installed = {*configured, *filter(None, map(package_of, (config.fields for config in configured.values())))}
-    if own is not None:
-        installed.update(own.storage.server_ids())
+    # A server that was added and could not be listed is still found as the pack knows it.
+    listed = set(own.storage.server_ids()) if own is not None else set()
+    packages = (package_of(config.fields) for name, config in configured.items() if name in listed)
+    installed = {*listed, *filter(None, packages)}
     return LayeredIndex(own, box, layer_params(box.encoder), installed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from toolscout.records import Server, ServerState
+from toolscout.records import Server, ServerState, publisher_shown
 from toolscout.signature import compact_signature, summary_line
 
 if TYPE_CHECKING:
@@ -33,12 +33,15 @@ ADVICE_DENIED = "The tools that fit are denied by this installation's policy. Go
 ADVICE_UNAVAILABLE = "unavailable: its server is not configured here and did not answer when it was last checked."
 ADVICE_ABSENT = "{product} is not installed here"
 ADVICE_UNKNOWN = (
-    "No server for {product} is installed or in the built-in catalog. Say so; the tools below are only the nearest "
-    "ones."
+    "No server for {product} is installed or in the built-in catalog. Say so: the nearest tools are no substitute."
 )
 ADVICE_SERVER = (
     "kind server: its tools are known once it is installed. Invoke its tool_id without arguments, and the user is "
     "asked; or they type: toolscout add {server_id}"
+)
+ADVICE_UNLISTED = (
+    "{server_id} is configured, but its tools could not be listed: the user logs in or mends it, then types: "
+    "toolscout refresh {server_id}"
 )
 ADVICE_KEY = (
     "needs_key: its server is not set up here and wants a key of the user's: toolscout add {server_id} says which."
@@ -84,7 +87,9 @@ def compact_answer(
         if answer.absent and first["state"] != ServerState.READY:
             said.append(f"{ADVICE_ABSENT.format(product=answer.absent)}.")
         server_id = answer.hits[0].server_id
-        if "kind" in first:
+        if "kind" in first and first["state"] == ServerState.READY:
+            said.append(ADVICE_UNLISTED.format(server_id=server_id))
+        elif "kind" in first:
             said.append(ADVICE_SERVER.format(server_id=server_id))
         elif first["state"] in _ADVICE:
             said.append(_ADVICE[first["state"]].format(server_id=server_id))
@@ -118,7 +123,7 @@ def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
         shaped["server"] = server.name[:60]
     shaped["state"] = str(state_of(server, hit.server_id))
     if shaped["state"] != ServerState.READY and server is not None and server.publisher:
-        shaped["publisher"] = f"{server.publisher[:40]} (official)" if server.official else server.publisher[:40]
+        shaped["publisher"] = publisher_shown(server)
     if hit.why:
         shaped["why"] = "; ".join(hit.why)[:80]
     if hit.requests:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
-from toolscout.records import JsonObject, Server, canonical_json, sha256_hex
+from toolscout.records import JsonObject, Server, canonical_json, publisher_shown, sha256_hex
 from toolscout.server.asking import content_of
 from toolscout.server.clients.redact import Redactor
 from toolscout.server.config import UpstreamConfig
@@ -180,7 +180,7 @@ def _publisher(server: Server) -> str:
     if not server.publisher:
         return "not stated"
     since = f", first released {server.published}" if server.published else ""
-    return server.publisher + (" (maker of the product)" if server.official else "") + since
+    return publisher_shown(server) + since
 
 
 def _plain(text: str) -> str:

@@ -449,7 +449,7 @@ def test_the_command_updates_goes_back_and_tells(
     monkeypatch.setenv("TOOLSCOUT_PACK_URL", f"{site.url}/2026-11-20.pack")
     assert execute(["catalog", "update", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["date"] == "2026-11-20"
-    assert execute(["catalog", "update"]) == 7 and "--older" in capsys.readouterr().err
+    assert execute(["catalog", "update"]) == 7 and "in use already" in capsys.readouterr().err
     assert execute(["catalog", "stats", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["pack"]
     assert (told["date"], told["known_as_a_whole"], told["worked_calls"]) == ("2026-11-20", 2, 2)

@@ -121,6 +121,17 @@ class Server(Record):
         return "" if value is None else value
 
 
+def publisher_shown(server: Server) -> str:
+    """Who publishes a server. A scope of npm is its owner's; an address that a package states is anybody's."""
+    if not server.publisher:
+        return ""
+    name = server.publisher[:60]
+    if server.official:
+        return f"{name} (official)"
+    scoped = (server.install.package or "").startswith(f"@{server.publisher}/")
+    return name if scoped else f"{name} (unverified)"
+
+
 class Tool(Record):
     """One tool of one server. ``tool_id`` is ``<server_id>/<tool name>``."""
 

@@ -113,6 +113,8 @@ def install_pack(source: Path, signature: Path, settings: Settings, *, older: bo
     manifest = PackFile.open(source).manifest
     digest = check(source, signature, settings.pack_keys)
     before = find_pack(settings)
+    if before is not None and manifest == before.manifest and not older:
+        raise NotAllowed(f"The pack of {manifest.date} is in use already.", "There is nothing to do.")
     if before is not None and manifest.date <= before.manifest.date and not older:
         raise NotAllowed(
             f"That pack is of {manifest.date}, and one of {before.manifest.date} is in use.",

@@ -69,13 +69,16 @@ class PackIndex(SearchIndex):
         return int(rows.sum() if self.storage.whole is None else (rows & ~self.storage.whole).sum())
 
     def servers_called(self, text: str, count: int = 8) -> list[Server]:
-        """Servers that a person may mean by a name, the most trusted first."""
+        """Servers that a person may mean by a name: those of its maker first, then the most used. No id is a name."""
         products = self.storage.products
         rows = set(np.flatnonzero(self._called(text)).tolist())
+        if "/" in text:
+            text = ""
         for mention in products.mentioned(text):
             rows.update(products.servers(mention.product).tolist())
-        best = sorted(rows, key=lambda row: (-float(self.storage.trust[row]), row))[:count]
-        return [self.storage.server(row) for row in best]
+        best = sorted(rows, key=lambda row: (-float(self.storage.trust[row]), row))
+        found = [self.storage.server(row) for row in best]
+        return sorted(found, key=lambda server: not server.official)[:count]
 
     def mentioned(self, ask: Ask) -> Sequence[Mention]:
         """Products that a request names."""

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from toolscout.commands.confining import AllowHost, AllowNetwork, AllowRead, AllowWrite, Confined, sandbox_entry
 from toolscout.commands.listing import list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, table, with_engine
 from toolscout.errors import BadInput, NotFound, StorageError
-from toolscout.records import Server, ServerState
+from toolscout.records import Server, ServerState, publisher_shown
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
@@ -106,6 +105,8 @@ def add(
     for secret in secrets:
         note(f"  {secret.where}: the secret is not stored; set {secret.reference} in the environment instead")
     wanted = [n for n in dict.fromkeys([*required, *config.references()]) if n not in os.environ]
+    if wanted:
+        note(f"  it needs values of yours in the environment: {', '.join(wanted)}")
     confirm("Add it?", yes)
     from toolscout.server.sandbox.package import forget
 
@@ -172,7 +173,8 @@ def _known_server(name: str, settings: Settings) -> Server:
         server = None
     box = None if server is not None else open_box(settings, make_encoder(settings), None)
     if box is not None:
-        server = box.get_server(name)
+        tool = box.get_tool(name)
+        server = box.get_server(tool.server_id if tool is not None else name)
         if server is None and (choices := box.servers_called(name)):
             return _chosen(name, choices)
     if server is None:
@@ -190,14 +192,16 @@ def _chosen(name: str, choices: Sequence[Server]) -> Server:
         raise NotFound(
             f"{name!r} may mean several servers.", f"Name one by its id: toolscout add {choices[0].server_id}"
         )
-    number = typer.prompt("Which one", type=click.IntRange(1, len(choices)), default=1, err=True)
-    return choices[int(number) - 1]
+    number = 0
+    while not 1 <= number <= len(choices):
+        number = typer.prompt(f"Which one (1 to {len(choices)})", type=int, default=1, err=True)
+    return choices[number - 1]
 
 
 def fact_line(server: Server) -> str:
     """What a person goes by when choosing: id, publisher, use, license, and what it is for."""
     facts = [
-        f"{server.publisher}{' (official)' if server.official else ''}" if server.publisher else "",
+        publisher_shown(server),
         f"{int(server.popularity):,} downloads a month" if server.popularity else "",
         server.license or "",
         "hosted: asks you to log in or for a key" if server.install.url else "",
