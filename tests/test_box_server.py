@@ -51,7 +51,7 @@ async def test_an_empty_home_finds_what_could_be_installed(boxed: Settings) -> N
     answer = await found(boxed, "weather forecast for Oslo")
     first = answer["tools"][0]
     assert (first["tool_id"], first["state"], first["publisher"]) == (
-        "acme/weather/get_forecast", "needs_install", "acme-inc",
+        "acme/weather/get_forecast", "needs_install", "acme-inc (unverified)",
     )  # fmt: skip
     assert "kind" not in first and "city" in first["signature"] and "needs_install" in answer["advice"]
 
