@@ -161,9 +161,9 @@ def probability(features: dict[str, float], params: SearchParams) -> float:
     """Probability that one of the first tools serves the request: that a tool could at all, times that this pool
     has it, calibrated. They are two questions: small talk is far from every pool, a request for weather is near a
     pool of maps."""
-    chance = _logistic(params.bias, params.shape, features)
+    chance = logistic(params.bias, params.shape, features)
     if params.kind:
-        chance *= _logistic(params.kind_bias, params.kind, features)
+        chance *= logistic(params.kind_bias, params.kind, features)
     few = np.expm1(features["pool"]) < SMALL_POOL - 0.5
     chance = calibrated(chance, params.calibration, "small_" if few else "")
     if few or features["coverage"] > 0 or features["tool"] >= UNSHARED_COSINE:
@@ -183,7 +183,8 @@ def calibrated(chance: float, calibration: dict[str, float], prefix: str = "") -
     return float(1.0 / (1.0 + np.exp(-np.clip(scaled, -40, 40))))
 
 
-def _logistic(bias: float, weights: dict[str, float], features: dict[str, float]) -> float:
+def logistic(bias: float, weights: dict[str, float], features: dict[str, float]) -> float:
+    """Probability of a logistic regression; a feature that is missing counts 0."""
     total = bias + sum(weight * features.get(name, 0.0) for name, weight in weights.items())
     return float(1.0 / (1.0 + np.exp(-np.clip(total, -40, 40))))
 

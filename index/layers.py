@@ -34,6 +34,7 @@ from toolscout.index.search import (
     Ranking,
     SearchIndex,
     ToolRequest,
+    milliseconds_since,
 )
 from toolscout.records import Call, Server, Tool
 
@@ -269,11 +270,11 @@ class LayeredIndex:
         named = self.named(ask, box)
         leads = 0.0
         if own is not None:
-            leads = _logistic(self.params.join_bias, self.params.join, join_features(own, box, named))
+            leads = fusion.logistic(self.params.join_bias, self.params.join, join_features(own, box, named))
         serves = box.probability
         if self.params.box:
             features = box_features(box, named, self.box.storage.unknown_words(ask.text))
-            serves = _logistic(self.params.box_bias, self.params.box, features)
+            serves = fusion.logistic(self.params.box_bias, self.params.box, features)
         if named.elsewhere or named.here:  # who names a product that is there is shown it, whatever else is asked
             serves = max(serves, self.params.box_at)
         if box.shape.get("name"):
@@ -362,11 +363,11 @@ class LayeredIndex:
         absent = next((one.named.first for one in judged if one.named.first and not one.named.here), "")
         if not chosen:
             nearest = [hit for one in judged for hit in self._hits(self._nearest(one), exemplars, several)][:3]
-            return Answer([], True, best, nearest, _ms(started), absent=absent)
+            return Answer([], True, best, nearest, milliseconds_since(started), absent=absent)
         hits = self._hits(_in_turns(chosen, max(limit, len(chosen)) * (2 if dynamic else 1)), exemplars, several)
         served = {number for hit in hits for number in hit.requests}
         unserved = [n for n in range(1, requests + 1) if n not in served] if several else []
-        return Answer(hits, False, best, [], _ms(started), all(doubtful), unserved, absent)
+        return Answer(hits, False, best, [], milliseconds_since(started), all(doubtful), unserved, absent)
 
     def _places(self, one: Judged, share: int, dynamic: bool, abstain: bool) -> list[tuple[SearchIndex, Place]]:
         """What one request is offered, best first."""
@@ -411,12 +412,3 @@ def _in_turns(chosen: Sequence[Sequence[tuple[SearchIndex, Place]]], most: int) 
                 key = id(index), int(place.ranking.rows[place.place])
                 taken.setdefault(key, (index, place))[1].requests.update(place.requests)
     return list(taken.values())[:most]
-
-
-def _logistic(bias: float, weights: dict[str, float], features: dict[str, float]) -> float:
-    total = bias + sum(weight * features.get(name, 0.0) for name, weight in weights.items())
-    return float(1.0 / (1.0 + np.exp(-np.clip(total, -40, 40))))
-
-
-def _ms(started: float) -> float:
-    return round(1000 * (time.perf_counter() - started), 3)

@@ -8,7 +8,7 @@ or publisher has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -184,10 +184,6 @@ class Products:
                         found.add(product)
         theirs = self._called(publisher) if publisher else None
         return found if theirs is None else found | {theirs}
-
-    def in_texts(self, texts: Iterable[str]) -> set[int]:
-        """Products that any of some texts names for sure."""
-        return {mention.product for text in texts for mention in self.mentioned(text) if mention.sure}
 
     def _runs(self, parts: Sequence[str]) -> Iterator[tuple[int, int, int]]:
         for start in range(len(parts)):

@@ -329,7 +329,7 @@ class SearchIndex:
         ]
         if not fitting:
             nearest = _share([(r, min(len(r.rows), NEAREST)) for r in rankings], NEAREST)
-            return Answer([], True, best, self.hits(nearest, exemplars, several), _ms(started))
+            return Answer([], True, best, self.hits(nearest, exemplars, several), milliseconds_since(started))
         share = -(-limit // len(fitting))
         counts = [(r, fusion.cut(r.scores, share, self.params) if dynamic else share) for r in fitting]
         most = max(limit, len(fitting)) * (2 if dynamic else 1)
@@ -339,7 +339,7 @@ class SearchIndex:
         if several:
             served = {number for hit in hits for number in hit.requests}
             unserved = [number for number in range(1, len(requests) + 1) if number not in served]
-        return Answer(hits, False, best, [], _ms(started), doubtful=unsure, unserved=unserved)
+        return Answer(hits, False, best, [], milliseconds_since(started), doubtful=unsure, unserved=unserved)
 
     def warm(self) -> None:
         """Load the encoder and touch the arrays, so that the first query is as fast as the next."""
@@ -641,5 +641,6 @@ def _share(counts: Sequence[tuple[Ranking, int]], most: int) -> list[Place]:
     return list(taken.values())[:most]
 
 
-def _ms(started: float) -> float:
+def milliseconds_since(started: float) -> float:
+    """Milliseconds since a reading of ``time.perf_counter``."""
     return round(1000 * (time.perf_counter() - started), 3)

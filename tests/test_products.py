@@ -149,11 +149,6 @@ def test_of_equal_names_the_first_product_counts() -> None:
     assert products.mentioned("notion") == [Mention(0, sure=False)]
 
 
-def test_texts_name_products_for_sure_or_not_at_all(products: Products) -> None:
-    names = {products.name(n) for n in products.in_texts(["a box for GitHub", "in Slack"])}
-    assert names == {"GitHub", "Slack"}
-
-
 # --- servers ---------------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from toolscout.records import Server, ServerState
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
-Progress = Callable[[str, int, int], None]
 
 _STATES = tuple(ServerState)
 _MANY_DOWNLOADS = 7.0
@@ -58,7 +57,6 @@ def build_pack(
     out: Path,
     *,
     date: str,
-    progress: Progress | None = None,
 ) -> Manifest:
     """Write a pack of a generation's servers and of the vendors' in ``sources``. Equal inputs give equal bytes.
 
@@ -68,7 +66,6 @@ def build_pack(
     Raises:
         StorageError: the file cannot be written.
     """
-    tell = progress or (lambda what, done, total: None)
     entries = _entries(generation, sources)
     order = np.concatenate([*(e.rows for e in entries), np.zeros(0, np.int64)]).astype(np.int64)
     covers = [(entry, phrase) for entry in entries for phrase in entry.covers]
@@ -76,7 +73,6 @@ def build_pack(
     # Vendors stand last, so all tools of the generation come before all that vendors cover.
     tool_vectors = _floats(generation.tools, order)
     rotation = train_rotation(tool_vectors)
-    tell("vendors", 0, len(covers))
     cover_texts = [f"{entry.server.name}. {phrase}. {entry.line}" for entry, phrase in covers]
     tool_vectors = np.concatenate([tool_vectors, encoder.encode(cover_texts)])
     names = [generation.tool(int(row)).name for row in order] + [entry.server.name for entry, _ in covers]
@@ -94,7 +90,6 @@ def build_pack(
         **_names(names),
         **_servers(generation, entries, encoder, rotation),
     }
-    tell("records", 0, len(entries))
     records = [
         [pack_server(e.server, e.line), [pack_tool(generation.tool(int(row))) for row in e.rows]] for e in entries
     ]

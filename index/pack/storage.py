@@ -35,26 +35,10 @@ _LEAST_LETTERS = 4
 _GLUE_BEFORE = frozenset("_-./@\\:'\"#")
 _GLUE_AFTER = frozenset("_/@\\:=")
 _BEFORE_NAMES = frozenset(
-    [
-        "in",
-        "on",
-        "from",
-        "to",
-        "into",
-        "with",
-        "at",
-        "of",
-        "our",
-        "my",
-        "the",
-        "via",
-        "using",
-        "through",
-        "for",
-        "inside",
-        "within",
-    ]
+    {"in", "on", "from", "to", "into", "with", "at", "of", "our", "my", "the", "via", "using", "through", "for"}
+    | {"inside", "within"}
 )
+"""Words that a name stands behind."""
 
 
 class PackStorage:

@@ -151,7 +151,7 @@ def _entry(
     if command:
         return name, {"command": command[0], "args": list(command[1:])}, []
     server = _known_server(name, settings)
-    show_facts(server)
+    note(fact_line(server))
     launch = catalogue_launch(server)
     return server.server_id, launch.filled(values), list(launch.required)
 
@@ -208,11 +208,6 @@ def fact_line(server: Server) -> str:
     ]
     said = ", ".join(fact for fact in facts if fact) or "nothing known of its publisher"
     return printable(f"{server.server_id}  ({said})  {server.description[:90]}".rstrip())
-
-
-def show_facts(server: Server) -> None:
-    """Show what is known of a server that is about to be added."""
-    note(fact_line(server))
 
 
 def _merge_options(entry: dict[str, Any], header: Sequence[str], env: Sequence[str], cwd: Path | None) -> None:
