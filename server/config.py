@@ -134,6 +134,13 @@ class UpstreamConfig:
             return None
         return self.sandbox if isinstance(self.sandbox, Policy) else Policy.default(default)
 
+    def confined(self, default: Default) -> UpstreamConfig:
+        """The same with the ``default`` sandbox written down, so that it holds whoever starts the server."""
+        if self.transport is not Transport.STDIO or self.sandbox is not None or default == "off":
+            return self
+        said = {"network": True} if default == "network" else True
+        return UpstreamConfig.parse(self.name, {**self.fields, "sandbox": said})
+
     def references(self) -> list[str]:
         """Names of the secrets and variables that this entry refers to."""
         values = [self.command, *self.args, self.cwd or "", self.url, self.auth or ""]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import JsonObject, Review, Server, ServerState, Tool
+from toolscout.secret_store import known_values
 from toolscout.server.box import join, open_box
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
@@ -224,7 +225,8 @@ class Engine:
             from toolscout.server.invoke import Invoker
 
             self._installer = Installer(
-                add=self._install, count=self._count, configured=self.configured, sandbox=self.settings.sandbox
+                add=self._install, count=self._count, configured=self.configured,
+                values=known_values(self.settings), sandbox=self.settings.sandbox,
             )  # fmt: skip
             self._invoker = Invoker(
                 find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar,
@@ -635,7 +637,7 @@ class Engine:
             await self._holds.look()  # what has just been approved is held no more
             await self.reindex()
             if name not in self.configured():  # another process on this home may have been quicker
-                await self._run(partial(self.servers.add, config, overwrite=False))
+                await self._run(partial(self.servers.add, config.confined(self.settings.sandbox), overwrite=False))
         except BaseException:
             self._on_trial.pop(name, None)
             await self.pool.stop(name)

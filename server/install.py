@@ -31,7 +31,8 @@ class Installer:
     """Asks, checks answers, and installs each server once however many calls want it.
 
     ``add`` starts a server, lists it through the guard and writes its entry; ``count`` says how many tools of a server
-    may be used; ``configured`` gives the servers that are configured now; ``sandbox`` is what holds for new ones.
+    may be used; ``configured`` gives the servers that are configured now; ``values`` is what references stand for;
+    ``sandbox`` is what holds for new ones.
     """
 
     def __init__(
@@ -40,17 +41,19 @@ class Installer:
         add: Callable[[UpstreamConfig], Coroutine[Any, Any, None]],
         count: Callable[[str], Awaitable[int]],
         configured: Callable[[], Mapping[str, UpstreamConfig]],
+        values: Mapping[str, str],
         sandbox: Default = "off",
     ) -> None:
         self._add = add
         self._count = count
         self._configured = configured
+        self._values = values
         self._sandbox = sandbox
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def offer(self, server: Server, tool: Tool) -> Offer | None:
         """What can be offered of a server that is not installed."""
-        return make_offer(server, tool.name, await self._count(server.server_id), sandbox=self._sandbox)
+        return make_offer(server, tool.name, await self._count(server.server_id), self._values, self._sandbox)
 
     async def ask(self, offer: Offer, tool: Tool, asking: Asking, relayed: Relayed) -> JsonObject | None:
         """Ask, and on a yes install. None when the server is installed and the call can go on; else the call's result.

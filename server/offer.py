@@ -20,6 +20,7 @@ from toolscout.server.clients.redact import Redactor
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.launch import Launch, catalogue_launch, shown
 from toolscout.server.sandbox.policy import Default
+from toolscout.server.secrecy.secrets import bare_names
 
 KEY = "toolscout_install"
 """Name of the question among a result's input requests."""
@@ -55,26 +56,27 @@ def make_offer(
     server: Server,
     tool_name: str,
     tools: int,
-    environ: Mapping[str, str] | None = None,
+    values: Mapping[str, str] | None = None,
     sandbox: Default = "off",
 ) -> Offer | None:
     """The offer for a server that is not installed, or None where there is nothing that could honestly be offered.
 
-    ``sandbox`` is the one of servers whose entry does not say: this one's entry will not.
+    ``values`` is what references stand for, by default the environment; ``sandbox`` is the one of servers whose entry
+    does not say: this one's entry will not.
 
     That is so when the catalogue does not say how the server is run, when what runs it is missing here, when a variable
     that it requires is not set, or when its command line cannot be shown as it is.
     """
-    environ = os.environ if environ is None else environ
+    values = os.environ if values is None else values
     try:
-        launch = catalogue_launch(server, environ)
-        entry, secrets = Redactor(environ=environ).clean(server.server_id, dict(launch.entry))
+        launch = catalogue_launch(server, values)
+        entry, secrets = Redactor(values=values).clean(server.server_id, dict(launch.entry))
         config = UpstreamConfig.parse(server.server_id, entry)
     except ToolscoutError:
         return None
     line = shown(launch.entry)
     needed = {*launch.required, *config.references()}
-    if secrets or len(line) > _LONGEST_COMMAND or not line.isprintable() or any(not environ.get(n) for n in needed):
+    if secrets or len(line) > _LONGEST_COMMAND or not line.isprintable() or any(not values.get(n) for n in needed):
         return None
     return Offer(server, launch, _message(server, config, line, tool_name, tools, sandbox), _schema(server, launch))
 
@@ -100,12 +102,12 @@ def approved_config(offer: Offer, response: object, taken: Mapping[str, Upstream
     """
     content = content_of(response) or {}
     values = [_value(offer, number, content) for number in range(len(offer.launch.placeholders))]
-    names = [n.removeprefix("keyring:") for config in taken.values() for n in config.references()]
+    names = bare_names(n for config in taken.values() for n in config.references())
     entry, secrets = Redactor(taken=names).clean(offer.server.server_id, offer.launch.filled(values))
     if secrets:
         raise NotAllowed(
             f"A value that was given seems to hold a secret, so '{offer.server.server_id}' was not installed.",
-            f"Set the secret in the environment, and in a terminal give ${{ITS_NAME}}: {offer.launch.add_command()}",
+            f"In a terminal: toolscout secret set ITS_NAME, and {offer.launch.add_command()} with ${{ITS_NAME}}.",
         )
     return UpstreamConfig.parse(offer.server.server_id, entry)
 

@@ -20,6 +20,9 @@ from toolscout.settings import Settings
 hypothesis_settings.register_profile("toolscout", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("toolscout")
 
+_NO_KEYRING = "keyring.backends.fail.Keyring"
+os.environ["PYTHON_KEYRING_BACKEND"] = _NO_KEYRING
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -32,6 +35,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TOOLSCOUT_HOME", str(folder))
     # Most tests count what is found among servers of their own; the built-in catalog would be found beside them.
     monkeypatch.setenv("TOOLSCOUT_PACK", "off")
+    # The keyring of whoever runs the tests is not theirs to write.
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", _NO_KEYRING)
     return folder
 
 

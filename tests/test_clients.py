@@ -7,6 +7,7 @@ import os
 import stat
 import string
 import tomllib
+from collections import ChainMap
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError
+from toolscout.secret_store import SecretStore
 from toolscout.server.clients import connect, edit, jsonc, redact
 from toolscout.server.clients.importing import apply_import, plan_import, read_sources
 from toolscout.server.clients.known import CLIENTS, Machine, get_client
 from toolscout.server.clients.read import load_document
 from toolscout.server.config import ServersFile, UpstreamConfig
+from toolscout.server.secrecy.secrets import Resolver
 
 GITHUB_PAT = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
 OPENAI_KEY = "sk-proj-" + "Zk29fLq0PwXe81mVbTnYs7Rc4Hd6Ju3A"
@@ -192,7 +195,7 @@ def test_import_reads_every_client_and_copies_no_secret(tmp_path: Path) -> None:
     plan = plan_import(read_sources([], where), {})
     assert not plan.failures
     servers = ServersFile(tmp_path / "mcp.json")
-    apply_import(plan, servers, keyring_service="test")
+    apply_import(plan, servers)
     written = servers.path.read_text()
     for secret in SECRETS:
         assert secret not in written
@@ -253,7 +256,7 @@ def test_a_name_that_utf_8_cannot_carry_is_the_name_that_is_written(tmp_path: Pa
     path.write_text(r'{"mcpServers": {"\ud800": {"command": "npx", "args": ["thing"]}}}')
     servers = ServersFile(tmp_path / "mcp.json")
     plan = plan_import(read_sources([str(path)], machine(tmp_path)), {})
-    assert apply_import(plan, servers, keyring_service="test") == ["\ufffd"] == list(servers.load())
+    assert apply_import(plan, servers) == ["\ufffd"] == list(servers.load())
 
 
 @pytest.mark.parametrize("blank", [b"\r", b" \r \n"])
@@ -268,7 +271,7 @@ def test_importing_twice_adds_nothing(tmp_path: Path) -> None:
     where = machine(tmp_path)
     fill(where)
     servers = ServersFile(tmp_path / "mcp.json")
-    apply_import(plan_import(read_sources([], where), servers.load()), servers, keyring_service="test")
+    apply_import(plan_import(read_sources([], where), servers.load()), servers)
     before = servers.path.read_bytes()
     again = plan_import(read_sources([], where), servers.load())
     assert again.additions == []
@@ -365,59 +368,28 @@ def test_a_variable_that_holds_something_else_here_is_not_reused(monkeypatch: py
     assert config["env"] == {"SERVICE_TOKEN": "${SERVICE_TOKEN}"}
 
 
-def test_keyring_keeps_the_values(tmp_path: Path, memory_keyring: dict[tuple[str, str], str]) -> None:
+def test_secrets_are_kept_and_found_again(tmp_path: Path) -> None:
     file = write(tmp_path / "m.json", {"mcpServers": {**CLAUDE["mcpServers"], **CLAUDE_CODE["mcpServers"]}})  # type: ignore[dict-item]
-    plan = plan_import(read_sources([str(file)], machine(tmp_path)), {}, keyring=True)
+    store = SecretStore(tmp_path, "test")
+    plan = plan_import(read_sources([str(file)], machine(tmp_path)), {}, ChainMap({}, store))
     servers = ServersFile(tmp_path / "mcp.json")
-    apply_import(plan, servers, keyring_service="test")
+    apply_import(plan, servers, store)
+    assert GITHUB_PAT not in servers.path.read_text()
     loaded = servers.load()
-    assert loaded["github"].env["GITHUB_PERSONAL_ACCESS_TOKEN"] == "keyring:GITHUB_PERSONAL_ACCESS_TOKEN"
-    assert loaded["ref"].headers["Authorization"] == "Bearer ${keyring:REF_AUTHORIZATION}"
-    assert memory_keyring["test", "GITHUB_PERSONAL_ACCESS_TOKEN"] == GITHUB_PAT
-    assert memory_keyring["test", "REF_AUTHORIZATION"] == OPENAI_KEY
-    assert memory_keyring["test", "POSTGRES_URL_SECRET"] == PASSWORD
-    assert plan.to_set() == {}
-    from toolscout.server.secrecy.secrets import Resolver
-
-    resolved = loaded["ref"].resolved(Resolver({}, "test"))
+    assert loaded["github"].env["GITHUB_PERSONAL_ACCESS_TOKEN"] == "${GITHUB_PERSONAL_ACCESS_TOKEN}"
+    assert loaded["ref"].headers["Authorization"] == "Bearer ${REF_AUTHORIZATION}"
+    resolver = Resolver(ChainMap({}, store))
+    resolved = loaded["ref"].resolved(resolver)
     assert resolved.headers["Authorization"] == f"Bearer {OPENAI_KEY}"
     assert resolved.url == CLAUDE_CODE["mcpServers"]["ref"]["url"]  # type: ignore[index]
+    assert OPENAI_KEY in resolver.secrets
 
 
-def test_without_a_keyring_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import keyring
-    from keyring.backends import fail
-
-    monkeypatch.setattr(keyring, "get_keyring", fail.Keyring)
-    monkeypatch.setattr(keyring.core, "_keyring_backend", fail.Keyring())
-    file = write(tmp_path / "m.json", CLAUDE)
-    plan = plan_import(read_sources([str(file)], machine(tmp_path)), {}, keyring=True)
-    servers = ServersFile(tmp_path / "mcp.json")
-    with pytest.raises(NotAllowed, match="keyring") as error:
-        apply_import(plan, servers, keyring_service="test")
-    assert GITHUB_PAT not in error.value.sentence()
-    assert not servers.path.exists()
-
-
-@pytest.fixture
-def memory_keyring(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
-    """A keyring backend in memory: the machine's own must not be written by tests."""
-    import keyring
-    from keyring.backend import KeyringBackend
-
-    kept: dict[tuple[str, str], str] = {}
-
-    class Memory(KeyringBackend):
-        priority = 1  # type: ignore[assignment]
-
-        def get_password(self, service: str, username: str) -> str | None:
-            return kept.get((service, username))
-
-        def set_password(self, service: str, username: str, password: str) -> None:
-            kept[service, username] = password
-
-    monkeypatch.setattr(keyring.core, "_keyring_backend", Memory())
-    return kept
+def test_another_value_of_a_kept_name_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    store = SecretStore(tmp_path, "test")
+    store["SERVICE_TOKEN"] = "the first account's"
+    config, _ = redact.Redactor(values=store).clean("two", {"command": "x", "env": {"SERVICE_TOKEN": "another's"}})
+    assert config["env"] == {"SERVICE_TOKEN": "${TWO_SERVICE_TOKEN}"}
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------------
@@ -450,7 +422,7 @@ _WORDS = st.text(string.ascii_letters + string.punctuation + " äé漢", min_siz
 @given(name=_SECRET_NAMES, value=_WORDS | _KEYLIKE | _PREFIXED, kind=st.sampled_from(["env", "headers"]))
 @example(name="AUTH", value="Bearer abcdefgh", kind="env")
 def test_no_value_under_a_secret_name_survives(name: str, value: str, kind: str) -> None:
-    config, found = redact.Redactor(environ={}).clean("srv", {"command": "x", kind: {name: value}})
+    config, found = redact.Redactor(values={}).clean("srv", {"command": "x", kind: {name: value}})
     assert found
     kept = config[kind][name]
     assert value.strip() not in kept
@@ -459,8 +431,8 @@ def test_no_value_under_a_secret_name_survives(name: str, value: str, kind: str)
 
 
 @hypothesis_settings(max_examples=150, deadline=None)
-@given(secret=_PREFIXED | _KEYLIKE, name=_PLAIN_NAMES, shape=st.integers(0, 9), keyring=st.booleans())
-def test_no_key_survives_wherever_it_stands(secret: str, name: str, shape: int, keyring: bool) -> None:
+@given(secret=_PREFIXED | _KEYLIKE, name=_PLAIN_NAMES, shape=st.integers(0, 9))
+def test_no_key_survives_wherever_it_stands(secret: str, name: str, shape: int) -> None:
     entry: dict[str, Any] = [
         {"command": "x", "env": {name: secret}},
         {"url": "https://h.example/mcp", "headers": {"Authorization": f"Bearer {secret}"}},
@@ -473,7 +445,7 @@ def test_no_key_survives_wherever_it_stands(secret: str, name: str, shape: int, 
         {"command": "npx", "args": ["mcp-remote", "https://h.example", "--header", f"Authorization: Bearer {secret}"]},
         {"command": "x", "env": {name: f"${{{name}:-{secret}}}"}},
     ][shape]
-    config, found = redact.Redactor(keyring=keyring, environ={}).clean("srv", entry)
+    config, found = redact.Redactor(values={}).clean("srv", entry)
     assert secret not in json.dumps(config)
     assert [s.value for s in found] == [secret]
     UpstreamConfig.parse("srv", config)
@@ -498,7 +470,7 @@ def test_no_key_survives_wherever_it_stands(secret: str, name: str, shape: int, 
     ],
 )
 def test_ordinary_values_are_left_as_they_are(name: str, value: str) -> None:
-    config, found = redact.Redactor(environ={}).clean("srv", {"command": "x", "env": {name: value}})
+    config, found = redact.Redactor(values={}).clean("srv", {"command": "x", "env": {name: value}})
     assert config["env"] == {name: value}
     assert not found
 
@@ -509,7 +481,7 @@ def test_ordinary_arguments_are_left_as_they_are() -> None:
         "run", "-e", "GITHUB_TOKEN", "ghcr.io/github/github-mcp-server:v0.5.0", "--model", "claude-sonnet-4-20250514",
         "git+https://github.com/oraios/serena", "start-mcp-server", "--api-key", "${KEY}", "--max-tokens=4096",
     ]  # fmt: skip
-    config, found = redact.Redactor(environ={}).clean("srv", {"command": "x", "args": args})
+    config, found = redact.Redactor(values={}).clean("srv", {"command": "x", "args": args})
     assert config["args"] == args
     assert not found
 
@@ -637,7 +609,7 @@ def test_replacing_is_undone_exactly(tmp_path: Path, home: Path, client_id: str,
     path = first_path(client_id, where)
     before, document = path.read_bytes(), load_document(path)
     servers = ServersFile(home / "mcp.json")
-    apply_import(plan_import(read_sources([client_id], where), {}), servers, keyring_service="x")
+    apply_import(plan_import(read_sources([client_id], where), {}), servers)
     change = connect.plan_connect(client, where, existing=servers.load(), replace=True)
     assert change.taken_out == change.had != ()
     for secret in SECRETS:

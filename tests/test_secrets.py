@@ -7,11 +7,13 @@ import json
 import sys
 import time
 import types
+from pathlib import Path
 
 import pytest
 
+from toolscout.secret_store import SecretStore, read_keyring
 from toolscout.server.secrecy.hiding import HIDDEN, Hider
-from toolscout.server.secrecy.secrets import MissingSecret, Resolver, read_keyring, references
+from toolscout.server.secrecy.secrets import MissingSecret, Resolver, references
 from toolscout.server.secrecy.suspect import hide_suspect
 
 ENVIRON = {"TOKEN": "tok-1234", "EMPTY": "", "REGION": "eu"}
@@ -162,7 +164,7 @@ def test_references_lists_what_an_entry_needs() -> None:
     assert references(["${A} ${B:-x}", "keyring:C", "${keyring:D}", "none", "${A}"]) == ["A", "keyring:C", "keyring:D"]
 
 
-def test_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyring(tmp_path: Path) -> None:
     """A keyring backend of the real library, in memory."""
     import keyring
     from keyring.backend import KeyringBackend
@@ -179,7 +181,7 @@ def test_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keyring.get_keyring()
     keyring.set_keyring(Memory())
     try:
-        resolver = Resolver({})
+        resolver = Resolver({}, SecretStore(tmp_path, "toolscout").find)
         assert resolver.resolve("keyring:gh") == "from-keyring"
         assert resolver.resolve("Bearer ${keyring:gh}") == "Bearer from-keyring"
         assert resolver.secrets == {"from-keyring"}

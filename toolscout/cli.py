@@ -13,6 +13,7 @@ import typer
 from toolscout.commands import (
     auditing,
     catalog,
+    configuring,
     connecting,
     crawl,
     health,
@@ -20,6 +21,7 @@ from toolscout.commands import (
     listing,
     models,
     reviewing,
+    secrets,
     servers,
     synth_plans,
     synth_trajectories,
@@ -89,6 +91,8 @@ for _name, _command, _short in (
     ("crawl", crawl.crawl, "Find servers, list their tools."),
 ):
     app.command(_name, short_help=_short)(_command)
+app.add_typer(configuring.app, name="config")
+app.add_typer(secrets.app, name="secret")
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(catalog.index_app, name="index")
 app.add_typer(models.app, name="model")

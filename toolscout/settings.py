@@ -1,19 +1,30 @@
-"""One typed settings object. Every field can be set by an environment variable ``TOOLSCOUT_<NAME>``."""
+"""One typed settings object, read from the environment and from ``config.toml`` in the home folder.
+
+A field ``name`` is set by the environment variable ``TOOLSCOUT_NAME`` or, below it, by a line ``name = value`` of the
+file. The file is what a client started from the desktop sees, which has no shell's variables.
+"""
 
 from __future__ import annotations
 
-from functools import cached_property
+import os
+import tomllib
+from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from toolscout.errors import BadInput, StorageError
+from toolscout.secret_store import SecretStore
 
-_PREFIX = "TOOLSCOUT_"
+PREFIX = "TOOLSCOUT_"
+CONFIG_FILE = "config.toml"
+SECRET_SETTINGS = ("encoder_key", "model_key", "auth_token")
+"""Those that the file does not hold: they are kept as secrets under their variable's name (`secret_store`)."""
 
 JwtAlgorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"
@@ -25,10 +36,11 @@ JWT_ALGORITHMS: tuple[str, ...] = get_args(JwtAlgorithm)
 class Settings(BaseSettings):
     """All settings of an installation. Times are in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
 
     home: Path = Field(default_factory=lambda: user_data_path("toolscout"))
-    """Folder of everything Toolscout keeps: catalogue, index, upstream configuration, models."""
+    """Folder of everything Toolscout keeps: catalogue, index, upstream configuration, models. The one setting that
+    ``config.toml`` cannot hold: it lies there."""
 
     database: str = ""
     """Catalogue URL. Empty means SQLite in ``home``; ``postgresql+psycopg://...`` is served by the same code."""
@@ -164,6 +176,18 @@ class Settings(BaseSettings):
     traces: bool | None = None
     """Whether spans are sent by OpenTelemetry (extra ``otel``). By default where ``OTEL_*`` name a place for them."""
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What is given in code, then the environment, then the home's file."""
+        return init_settings, env_settings, _Home(settings_cls)
+
     @field_validator("log_level", "log_format", mode="before")
     @classmethod
     def _lower(cls, value: object) -> object:
@@ -216,26 +240,87 @@ class Settings(BaseSettings):
         """Folder of pulled models and their manifest."""
         return self.home / "models"
 
-    @cached_property
+    @property
     def keyring_service(self) -> str:
         """Name under which secrets are kept in the operating system's keyring."""
-        return "toolscout"
+        return keyring_service(self.home)
 
 
-def load_settings() -> Settings:
-    """Settings from the environment, the home folder created.
+def keyring_service(home: Path) -> str:
+    """Name under which a home's secrets are kept in the operating system's keyring: one of its own for each home."""
+    return "toolscout" if home == user_data_path("toolscout") else f"toolscout {home}"
 
-    Raises:
-        BadInput: a variable whose value is none. The value is not shown: it may be a key in the wrong place.
-        StorageError: the home folder cannot be made.
+
+class _Home(PydanticBaseSettingsSource):
+    """The values of ``config.toml``, and the kept secrets that are settings, of the home that was named before."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Part of the interface; `__call__` gives all values at once."""
+        raise NotImplementedError
+
+    def __call__(self) -> dict[str, Any]:
+        given = self.current_state.get("home")
+        home = Path(given).expanduser().absolute() if given else user_data_path("toolscout")
+        store = SecretStore(home, keyring_service(home))
+        kept = {name: store[PREFIX + name.upper()] for name in SECRET_SETTINGS if PREFIX + name.upper() in store}
+        return kept | read_config(home / CONFIG_FILE)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a settings file; empty where there is none.
+
+    Raises BadInput for one that is no TOML, or that has a name which is no setting's; StorageError if it cannot be
+    read.
     """
     try:
-        settings = Settings()
+        values = tomllib.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise BadInput(f"{path} is not TOML: {error}.", "Repair it, or move it away.") from None
+    for name in values:
+        check_setting(name, f"{path}: ")
+    return values
+
+
+def check_setting(name: str, where: str = "") -> None:
+    """Raise BadInput unless ``name`` is a setting that the file may hold."""
+    if name in SECRET_SETTINGS and where:
+        raise BadInput(f"{where}{name} is a secret.", f"Keep it with: toolscout secret set {PREFIX}{name.upper()}")
+    if name == "home":
+        raise BadInput(f"{where}home is where this file lies.", f"Set {PREFIX}HOME in the environment instead.")
+    if name not in Settings.model_fields:
+        near = get_close_matches(name.lower().removeprefix(PREFIX.lower()), Settings.model_fields, 1)
+        hint = f"Did you mean {near[0]}?" if near else "See: toolscout config list"
+        raise BadInput(f"{where}there is no setting {name}.", hint)
+
+
+def checked_settings(**given: Any) -> Settings:
+    """Settings from the environment and the home's file, below what is given.
+
+    Raises BadInput for a value that cannot be used. It is not shown: it may be a key in the wrong place.
+    """
+    try:
+        return Settings(**given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         said = first["msg"].removeprefix("Value error, ")
-        name = _PREFIX + "_".join(str(part) for part in first["loc"]).upper()
-        raise BadInput(f"The environment variable {name} cannot be used: {said}.") from None
+        name = str(first["loc"][0])
+        variable = PREFIX + name.upper()
+        what = f"environment variable {variable}" if variable in os.environ else f"setting {name}"
+        raise BadInput(f"The {what} cannot be used: {said}.") from None
+
+
+def load_settings() -> Settings:
+    """Settings from the environment and the home's file, the home folder created.
+
+    Raises:
+        BadInput: a value that cannot be used.
+        StorageError: the home folder cannot be made.
+    """
+    settings = checked_settings()
     try:
         settings.home.mkdir(parents=True, exist_ok=True)
     except OSError as error:

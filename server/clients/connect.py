@@ -45,6 +45,12 @@ class Change:
     taken_out: tuple[str, ...] = ()
     """Those of ``had`` that the edit takes out."""
 
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values that stand with those that are taken out, by the names that Toolscout's entries refer to them by."""
+
+    hidden: frozenset[str] = field(default_factory=frozenset, repr=False)
+    """All values of the file's entries that are secrets."""
+
     @property
     def needed(self) -> bool:
         """Whether the file would change at all."""
@@ -58,7 +64,11 @@ class Change:
             "(no file)" if self.after is None else str(self.path),
         )
         lines = difflib.unified_diff(old, new, *names, n=2, lineterm="")
-        return "\n".join(line if line.startswith(("---", "+++", "@@")) else mask_line(line) for line in lines)
+        text = "\n".join(line if line.startswith(("---", "+++", "@@")) else mask_line(line) for line in lines)
+        for value in sorted(self.hidden, key=len, reverse=True):
+            for written in (value, json.dumps(value)[1:-1]):
+                text = text.replace(written, "••••")
+        return text
 
 
 @dataclass
@@ -166,19 +176,33 @@ def plan_connect(
         after = (
             before if edit.lookup(document, keys) == entry else edit.with_entry(before or b"", place.path, keys, entry)
         )
-        had, only_here = _others(document, client, place, machine, existing or {})
-        taken_out = had if replace else ()
+        others = _others(document, client, place, machine, existing or {})
+        taken_out = others.had if replace else ()
         for name in taken_out:
             after = edit.without_entry(after or b"", place.path, (*place.key, name))
     except (BadInput, UnicodeDecodeError) as error:
         text = str(error) if isinstance(error, BadInput) else f"{place.path} is not UTF-8 text."
         raise BadInput(text, f"Repair it, or paste what `toolscout connect {client.id} --print` shows.") from None
-    return Change(client.id, place.path, keys, before, after, place.scope, had, only_here, taken_out)
+    secrets = {name: value for server in taken_out for name, value in others.secrets[server].items()}
+    return Change(
+        client.id, place.path, keys, before, after, place.scope, others.had, others.only_here, taken_out, secrets,
+        others.hidden,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Others:
+    """The other servers of a file: those that Toolscout runs too and the rest, and secrets by the former's name."""
+
+    had: tuple[str, ...]
+    only_here: tuple[str, ...]
+    secrets: Mapping[str, Mapping[str, str]]
+    hidden: frozenset[str]
 
 
 def _others(
     document: dict[str, Any], client: Client, place: Place, machine: Machine, existing: Mapping[str, UpstreamConfig]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> _Others:
     """The other servers that the client loads from this file: those that Toolscout runs too, and the rest.
 
     Two entries that differ only in their keys (two accounts of one service) are one server to an import: then only
@@ -187,15 +211,21 @@ def _others(
     enabled = {name: config for name, config in existing.items() if not config.disabled}
     loaded: list[str] = []
     found: dict[str, list[str]] = {}
+    secrets: dict[str, Mapping[str, str]] = {}
+    hidden: set[str] = set()
     for entry in read_place(document, client, place, machine):
         if entry.name == NAME or entry.problem in (IS_DISABLED, IS_TOOLSCOUT):
             continue
         loaded.append(entry.name)
         for item in plan_import(Reading([entry]), enabled).items:
+            hidden.update(secret.value for secret in item.secrets if not secret.placeholder)
             if item.same_as:
                 found.setdefault(item.same_as, []).append(entry.name)
+                secrets[entry.name] = item.secrets_as(enabled[item.same_as])
     had = {own if own in names else names[0] for own, names in found.items() if own in names or len(names) == 1}
-    return tuple(n for n in loaded if n in had), tuple(n for n in loaded if n not in had)
+    return _Others(
+        tuple(n for n in loaded if n in had), tuple(n for n in loaded if n not in had), secrets, frozenset(hidden)
+    )
 
 
 def apply_connect(change: Change, home: Path) -> Path | None:

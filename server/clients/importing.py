@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from toolscout.errors import NotAllowed
 from toolscout.records import canonical_json
 from toolscout.server.clients.known import CLIENTS, Machine, get_client, is_client
 from toolscout.server.clients.read import Entry, Reading, read_client, read_file
 from toolscout.server.clients.redact import REFERENCE, Redactor, Secret
 from toolscout.server.config import ServersFile, UpstreamConfig
+from toolscout.server.sandbox.policy import Default
+from toolscout.server.secrecy.secrets import REFERENCE as NAMED_REFERENCE
+from toolscout.server.secrecy.secrets import bare_names
+
+_IDENTITY = ("command", "args", "env", "cwd", "url", "headers", "auth")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,12 @@ class Planned:
     same_as: str = ""
     """For ``same``: the configured server's name."""
 
+    def secrets_as(self, config: UpstreamConfig) -> dict[str, str]:
+        """The values of its secrets, by the names that an equal server (``same_as``) refers to them by."""
+        values = {s.reference: s.value for s in self.secrets if not s.placeholder}
+        pairs = zip(_referred(self.config), _referred(_as_dict(config)), strict=False)
+        return {own: values[theirs] for theirs, own in pairs if theirs in values}
+
     def launch(self) -> str:
         """What will run or be called, on one line, without secrets."""
         if "url" in self.config:
@@ -45,7 +55,6 @@ class ImportPlan:
     items: list[Planned] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     failures: list[tuple[Path, str]] = field(default_factory=list)
-    keyring: bool = False
 
     @property
     def additions(self) -> list[Planned]:
@@ -62,16 +71,17 @@ class ImportPlan:
         ]
         return replace(self, items=items)
 
+    def secrets(self) -> dict[str, str]:
+        """Values that were found in the entries to be written, by the names that stand for them."""
+        return {s.reference: s.value for item in self.additions for s in item.secrets if not s.placeholder}
+
     def to_set(self) -> dict[str, str]:
-        """Variables that must be set for the imported servers to work, with what each is for."""
+        """Names that the imported servers refer to, with what each is for."""
         wanted: dict[str, str] = {}
         for item in self.additions:
-            stored = {s.reference for s in item.secrets if self.keyring and not s.placeholder}
             config = UpstreamConfig.parse(item.name, item.config)
             where = {s.reference: s.where for s in item.secrets}
             for name in config.references():
-                if name.removeprefix("keyring:") in stored and name.startswith("keyring:"):
-                    continue
                 about = item.entry.wants.get(name) or where.get(name, "")
                 wanted.setdefault(name, f"{item.name}: {about}" if about else item.name)
         return wanted
@@ -94,11 +104,18 @@ def read_sources(sources: Iterable[str], machine: Machine) -> Reading:
     return reading
 
 
-def plan_import(reading: Reading, existing: Mapping[str, UpstreamConfig], *, keyring: bool = False) -> ImportPlan:
-    """Decide for every entry what is done with it. Pure: nothing is read or written."""
-    taken = [name.removeprefix("keyring:") for config in existing.values() for name in config.references()]
-    redactor = Redactor(keyring=keyring, taken=taken)
-    plan = ImportPlan(files=list(reading.files), failures=list(reading.failures), keyring=keyring)
+def plan_import(
+    reading: Reading, existing: Mapping[str, UpstreamConfig], values: Mapping[str, str] | None = None
+) -> ImportPlan:
+    """Decide for every entry what is done with it; nothing is written.
+
+    Args:
+        existing: the configured servers.
+        values: what references stand for; by default the environment.
+    """
+    taken = bare_names(name for config in existing.values() for name in config.references())
+    redactor = Redactor(taken=taken, values=values)
+    plan = ImportPlan(files=list(reading.files), failures=list(reading.failures))
     known = {identity(_as_dict(config)): name for name, config in existing.items()}
     names = set(existing)
     for entry in reading.entries:
@@ -110,7 +127,7 @@ def plan_import(reading: Reading, existing: Mapping[str, UpstreamConfig], *, key
         same = known.get(identity(config))
         if same is not None:
             why = "already there" if same == wanted else f"the same as {same}"
-            plan.items.append(Planned(entry, wanted, "same", why, config, same_as=same))
+            plan.items.append(Planned(entry, wanted, "same", why, config, tuple(secrets), same_as=same))
             continue
         name = _free_name(wanted, entry, names)
         why = "" if name == wanted else f"renamed: {wanted} is another server"
@@ -120,33 +137,18 @@ def plan_import(reading: Reading, existing: Mapping[str, UpstreamConfig], *, key
     return plan
 
 
-def apply_import(plan: ImportPlan, servers: ServersFile, *, keyring_service: str) -> list[str]:
-    """Write the plan's additions; their names. Secrets go to the keyring first if the plan says so.
+def apply_import(
+    plan: ImportPlan, servers: ServersFile, store: MutableMapping[str, str] | None = None, sandbox: Default = "off"
+) -> list[str]:
+    """Write the plan's additions, in the ``sandbox`` that is in force where they say nothing; their names.
 
-    Raises NotAllowed if the keyring refuses: then nothing has been written.
+    With a ``store``, their secrets are kept there first.
     """
-    if plan.keyring:
-        for item in plan.additions:
-            for secret in item.secrets:
-                if not secret.placeholder:
-                    store_in_keyring(keyring_service, secret.reference, secret.value)
+    if store is not None:
+        store.update(plan.secrets())
     for item in plan.additions:
-        servers.add(UpstreamConfig.parse(item.name, dict(item.config)), overwrite=False)
+        servers.add(UpstreamConfig.parse(item.name, dict(item.config)).confined(sandbox), overwrite=False)
     return [item.name for item in plan.additions]
-
-
-def store_in_keyring(service: str, name: str, value: str) -> None:
-    """Keep a secret in the operating system's keyring and read it back. Raises NotAllowed if that fails."""
-    hint = "Leave --keyring out and set environment variables instead."
-    try:
-        import keyring
-
-        keyring.set_password(service, name, value)
-        kept = keyring.get_password(service, name) == value
-    except Exception as error:  # backends raise whatever they like
-        raise NotAllowed(f"The keyring did not take {name}: {type(error).__name__}.", hint) from None
-    if not kept:
-        raise NotAllowed(f"The keyring did not keep {name}.", hint)
 
 
 def identity(config: Mapping[str, Any]) -> str:
@@ -161,8 +163,13 @@ def identity(config: Mapping[str, Any]) -> str:
             return {str(k): bare(v) for k, v in value.items()}
         return value
 
-    keys = ("command", "args", "env", "cwd", "url", "headers", "auth")
-    return canonical_json({key: bare(config[key]) for key in keys if config.get(key)})
+    return canonical_json({key: bare(config[key]) for key in _IDENTITY if config.get(key)})
+
+
+def _referred(config: Mapping[str, Any]) -> list[str]:
+    """Names that a configuration refers to, in an order that equal ones have in common."""
+    text = canonical_json({key: config[key] for key in _IDENTITY if config.get(key)})
+    return [match["name"] for match in NAMED_REFERENCE.finditer(text)]
 
 
 def _as_dict(config: UpstreamConfig) -> dict[str, Any]:

@@ -160,17 +160,14 @@ _GENERIC = {
 class Redactor:
     """Replaces secrets by references, each with a name of its own; equal values share a name.
 
-    A secret becomes ``${NAME}``, or with ``keyring`` ``keyring:NAME`` (within a longer value ``${keyring:NAME}``).
-    ``taken`` are names that other servers refer to. A generic name, a taken one, or one that the environment
-    already gives another value gets the server's name in front.
+    A secret becomes ``${NAME}``. ``taken`` are names that other servers refer to, ``values`` what names stand for here
+    (by default the environment). A generic name, a taken one, or one that has another value already gets the server's
+    name in front.
     """
 
-    def __init__(
-        self, *, keyring: bool = False, taken: Iterable[str] = (), environ: Mapping[str, str] | None = None
-    ) -> None:
-        self._keyring = keyring
-        self._environ = os.environ if environ is None else environ
-        self._values: dict[str, str | None] = {name: self._environ.get(name) for name in taken}
+    def __init__(self, *, taken: Iterable[str] = (), values: Mapping[str, str] | None = None) -> None:
+        self._here = os.environ if values is None else values
+        self._values: dict[str, str | None] = {name: self._here.get(name) for name in taken}
 
     def clean(self, server: str, entry: dict[str, Any]) -> tuple[dict[str, Any], list[Secret]]:
         """``entry`` (mcpServers form) with references for secrets, and what was taken out of it."""
@@ -250,9 +247,9 @@ class Redactor:
             elif "://" not in arg and (header := re.match(r"([A-Za-z][A-Za-z0-9-]*):\s*(?=\S)", arg)):
                 # `--header "Authorization: Bearer ..."`, as mcp-remote takes it
                 value = self._named(server, header.group(1), arg[header.end() :], "header", found)
-                cleaned.append(arg[: header.end()] + _embedded(value))
+                cleaned.append(arg[: header.end()] + value)
             elif sep and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", name):
-                cleaned.append(f"{name}={_embedded(self._named(server, name.lstrip('-'), value, 'argument', found))}")
+                cleaned.append(f"{name}={self._named(server, name.lstrip('-'), value, 'argument', found)}")
             elif previous and secret_name(previous) and not HARMLESS_VALUE.match(arg):
                 cleaned.append(self._replace(server, previous.lstrip("-"), arg, arg, f"argument {previous}", found))
             elif "://" in arg:
@@ -267,11 +264,8 @@ class Redactor:
     def _replace(self, server: str, name: str, value: str, secret: str, where: str, found: list[Secret]) -> str:
         """``value`` with a reference in place of ``secret``."""
         reference = self._reference(server, name, secret)
-        placeholder = is_placeholder(secret)
-        found.append(Secret(reference, where, secret, placeholder))
-        if not self._keyring or placeholder:
-            return value.replace(secret, f"${{{reference}}}")
-        return f"keyring:{reference}" if value == secret else value.replace(secret, f"${{keyring:{reference}}}")
+        found.append(Secret(reference, where, secret, is_placeholder(secret)))
+        return value.replace(secret, f"${{{reference}}}")
 
     def _reference(self, server: str, name: str, value: str) -> str:
         own, prefixed = variable_name(name), variable_name(f"{server}_{name}")
@@ -287,7 +281,7 @@ class Redactor:
         """Whether ``name`` can stand for ``value``: unused, or known to hold exactly that."""
         if name in self._values:
             return self._values[name] == value
-        return self._keyring or self._environ.get(name, value) == value
+        return self._here.get(name, value) == value
 
 
 def variable_name(text: str) -> str:
@@ -295,11 +289,6 @@ def variable_name(text: str) -> str:
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text)
     name = re.sub(r"[^A-Za-z0-9]+", "_", spaced).strip("_").upper() or "VALUE"
     return f"_{name}" if name[0].isdigit() else name
-
-
-def _embedded(value: str) -> str:
-    """``keyring:NAME`` in the form that may stand within a longer value."""
-    return f"${{{value}}}" if value.startswith("keyring:") else value
 
 
 def _only_references(value: str) -> bool:

@@ -1,14 +1,14 @@
 """References to secrets: resolved only when an upstream starts, never stored, logged or shown.
 
-A configuration value may hold ``${NAME}`` or ``${env:NAME}`` (an environment variable), ``${NAME:-default}``,
-``${keyring:NAME}``, or be ``keyring:NAME`` as a whole (the operating system's keyring).
+A configuration value may hold ``${NAME}`` (an environment variable, or else a kept secret: `toolscout.secret_store`),
+``${env:NAME}``, ``${NAME:-default}``, ``${keyring:NAME}`` (a kept secret alone), or be ``keyring:NAME`` as a whole.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from toolscout.errors import NotAllowed
 
@@ -29,8 +29,7 @@ class MissingSecret(NotAllowed):
         listed = ", ".join(names)
         super().__init__(
             f"The server '{upstream}' needs {listed}, which {'have' if many else 'has'} no value here.",
-            hint=f"Set {'them' if many else 'it'} in the environment that starts Toolscout"
-            " (or in the keyring for keyring references), then try again.",
+            hint=f"Keep {'them' if many else 'it'} here: toolscout secret set {' '.join(bare_names(names))}",
         )
 
 
@@ -38,11 +37,17 @@ class Resolver:
     """Resolves references for one start of one upstream and remembers which values must stay hidden.
 
     ``missing`` collects the names without a value, so that one error can list them all.
+
+    Args:
+        values: what names stand for, by default the environment.
+        kept: gives a kept secret, or None (`SecretStore.find`).
     """
 
-    def __init__(self, environ: Mapping[str, str] | None = None, keyring_service: str = "toolscout") -> None:
-        self._environ = os.environ if environ is None else environ
-        self._service = keyring_service
+    def __init__(
+        self, values: Mapping[str, str] | None = None, kept: Callable[[str], str | None] = lambda name: None
+    ) -> None:
+        self._values = os.environ if values is None else values
+        self._kept = kept
         self.missing: list[str] = []
         self.secrets: set[str] = set()
 
@@ -78,7 +83,7 @@ class Resolver:
         name, default = match["name"], match["default"]
         if match["kind"] == "keyring":
             return self._keyring(name)
-        value = self._environ.get(name)
+        value = self._values.get(name)
         # As in a shell, ``:-`` also covers a variable that is set but empty.
         if default is not None and not value:
             return default
@@ -89,7 +94,7 @@ class Resolver:
         return value
 
     def _keyring(self, name: str) -> str:
-        value = read_keyring(self._service, name)
+        value = self._kept(name)
         if value is None:
             self.missing.append(f"keyring:{name}")
             return ""
@@ -132,6 +137,11 @@ def references(values: Iterable[str]) -> list[str]:
     return list(found)
 
 
+def bare_names(names: Iterable[str]) -> list[str]:
+    """References as the names that their secrets are kept under, each once."""
+    return list(dict.fromkeys(name.removeprefix("keyring:") for name in names))
+
+
 def looks_secret(name: str) -> bool:
     """Whether a variable's or header's name says that its value is a secret."""
     return bool(_SECRET_NAME.search(name)) or _secret_name(name)
@@ -148,14 +158,3 @@ def _may_be_secret(name: str, value: str) -> bool:
     from toolscout.server.secrecy.suspect import may_be_secret
 
     return may_be_secret(name, value)
-
-
-def read_keyring(service: str, name: str) -> str | None:
-    """A value from the operating system's keyring; None when it is absent or there is no keyring."""
-    try:
-        import keyring
-
-        value: str | None = keyring.get_password(service, name)
-    except Exception:  # backends raise whatever they like: locked, no D-Bus, not installed
-        return None
-    return value

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import JsonObject, Transport
+from toolscout.secret_store import known_values, open_store
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.secrecy.hiding import Hider
 from toolscout.server.secrecy.secrets import Resolver
@@ -341,7 +342,7 @@ class Upstream:
             raise NotFound(f"No server named '{self.server_id}' is configured.", hint="Add it with 'toolscout add'.")
         if configured.disabled:
             raise NotAllowed(f"The server '{self.server_id}' is switched off in the configuration.")
-        resolver = Resolver(keyring_service=self._settings.keyring_service)
+        resolver = Resolver(known_values(self._settings), open_store(self._settings).find)
         config = configured.resolved(resolver)
         self._hider, self._transport, self._timeout = Hider(resolver.secrets), config.transport, config.timeout
         self._address = _address(config)

@@ -159,7 +159,7 @@ def _servers_file(folder: Path, content: bytes) -> None:
     for name, config in servers.load().items():
         server_from_config(config)
         config.references()
-        resolver = Resolver({"A": "x"}, "toolscout-fuzz")
+        resolver = Resolver({"A": "x"})
         with suppress(ToolscoutError):
             config.resolved(resolver)
         assert name == config.name
@@ -179,7 +179,7 @@ def _client_file(folder: Path, content: bytes, name: str) -> None:
     plan.to_set()
     into = folder / "new.json"
     into.unlink(missing_ok=True)
-    names = apply_import(plan, ServersFile(into), keyring_service="toolscout-fuzz")
+    names = apply_import(plan, ServersFile(into))
     assert set(names) <= set(ServersFile(into).load())
 
 

@@ -12,7 +12,7 @@ from toolscout.errors import BadInput
 
 Confined = Annotated[
     bool | None,
-    typer.Option("--sandbox/--no-sandbox", help="Run it in a sandbox.", show_default="as TOOLSCOUT_SANDBOX says"),
+    typer.Option("--sandbox/--no-sandbox", help="Run it in a sandbox.", show_default="as the setting sandbox says"),
 ]
 AllowNetwork = Annotated[bool, typer.Option("--allow-network", help="In a sandbox, with the network.")]
 AllowHost = Annotated[

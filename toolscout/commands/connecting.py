@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolscout.commands.configuring import keep_shell_settings, shell_settings
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, out, printable, say
 from toolscout.errors import BadInput
-from toolscout.settings import load_settings
+from toolscout.secret_store import open_store
+from toolscout.settings import CONFIG_FILE, load_settings
 
 if TYPE_CHECKING:
     from toolscout.server.clients.connect import Change
@@ -92,11 +94,16 @@ def connect(
         return
     if change.taken_out and not as_json:
         _say_others(change, f"{known.id} --replace{suffix}", url=url)
+    shell = {} if undo or url else shell_settings(home)
+    if shell and not as_json:
+        note(f"Set in this shell, which the client does not see; written into {home / CONFIG_FILE}: {', '.join(shell)}")
     confirm(f"{'Write' if change.after is not None else 'Delete'} {change.path}?", yes)
     backup: Path | None = None
     if undo:
         clients.apply_undo(change, home)
     else:
+        open_store(settings).update(change.secrets)
+        keep_shell_settings(settings, shell)
         backup = clients.apply_connect(change, home)
     if as_json:
         saved = {"backup": str(backup)} if backup else {}
@@ -131,7 +138,8 @@ def _say_others(change: Change, replace: str, *, url: str | None) -> None:
     had = ", ".join(map(printable, change.had))
     if change.taken_out:
         say(f"Taken out of {change.path}, as Toolscout has them: {had}.")
-        say("Keys that stood with them are then only in the backup: `toolscout list` shows which servers need one.")
+        if change.secrets:
+            say(f"Their secrets are kept (toolscout secret list): {', '.join(change.secrets)}.")
     elif had:
         say(f"{change.path} also holds servers that are reached through Toolscout now: {had}.")
         say("The client goes on loading them. Taking them out of that file is what saves the context:")

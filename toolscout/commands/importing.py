@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ from toolscout.commands.confining import AllowNetwork, Confined, sandbox_entry
 from toolscout.commands.listing import list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table
 from toolscout.errors import BadInput
+from toolscout.secret_store import known_values, open_store
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
@@ -30,7 +31,14 @@ def import_servers(
     project: Annotated[
         Path | None, typer.Option(help="Folder whose project-level configuration is read too.", show_default="here")
     ] = None,
-    keyring: Annotated[bool, typer.Option("--keyring", help="Move secrets into the system's keyring.")] = False,
+    keep: Annotated[
+        bool | None,
+        typer.Option(
+            "--secrets/--no-secrets",
+            help="Keep the secrets that are found (toolscout secret), or leave them where they are.",
+            show_default="asks; --yes keeps them",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken over, change nothing.")] = False,
     sandbox: Confined = None,
     allow_network: AllowNetwork = False,
@@ -40,9 +48,10 @@ def import_servers(
 ) -> None:
     """Take over the servers that your clients have configured.
 
-    Shows what it will take over and asks first. Secrets are never copied: they become references such as
-    ${GITHUB_TOKEN}, or with --keyring entries of the system's keyring. With --yes and no name, project-level files of
-    the current folder are left out (give --project to include them): they may be somebody else's.
+    Shows what it will take over and asks first. In its own configuration secrets become references such as
+    ${GITHUB_TOKEN}; their values are kept in the system's keyring, or where there is none in a file that only you can
+    read, so that the servers work however a client is started. With --yes and no name, project-level files of the
+    current folder are left out (give --project to include them): they may be somebody else's.
     """
     from toolscout.server.clients.importing import apply_import, plan_import, read_sources
     from toolscout.server.clients.known import Machine
@@ -53,7 +62,8 @@ def import_servers(
     folder = None if wary else (project or Path.cwd()).expanduser().absolute()
     reading = read_sources(sources or (), Machine(project=folder))
     servers = ServersFile(settings.servers_file)
-    plan = plan_import(reading, servers.load(), keyring=keyring)
+    values = known_values(settings)
+    plan = plan_import(reading, servers.load(), values)
     if (said := sandbox_entry(sandbox, allow_network)) is not None:
         plan = plan.confined(said)
     if as_json and dry_run:
@@ -72,13 +82,14 @@ def import_servers(
     if plan.additions:
         count = len(plan.additions)
         confirm(f"Take over {count} server{'s' if count > 1 else ''}?", yes)
-        names = apply_import(plan, servers, keyring_service=settings.keyring_service)
+        store = open_store(settings) if plan.secrets() and _keep_secrets(plan, keep, yes) else None
+        names = apply_import(plan, servers, store, settings.sandbox)
         if check:
             try:
                 listed = list_added(names, settings)
             except BaseException:
                 if not as_json:
-                    _say_to_set(plan)
+                    _say_to_set(plan, values)
                 raise
     if as_json:
         emit(_plan_json(plan) | {"listed": listed})
@@ -86,7 +97,7 @@ def import_servers(
         return
     if listed:
         show_listed(listed)
-    _say_to_set(plan)  # last: among what the servers answer it would scroll past
+    _say_to_set(plan, values)  # last: among what the servers answer it would scroll past
 
 
 def _refuse_unreadable(plan: ImportPlan) -> None:
@@ -117,24 +128,27 @@ def _show_plan(plan: ImportPlan) -> None:
     for item in plan.items:
         remarks = [item.why] if item.why else []
         remarks += list(item.entry.notes) if item.action == "add" else []
-        remarks += [
-            f"{s.where} -> {'keyring:' if plan.keyring and not s.placeholder else '$'}{s.reference}"
-            for s in item.secrets
-        ]
+        remarks += [f"{s.where} -> ${s.reference}" for s in item.secrets]
         where = item.entry.source if item.entry.scope == "user" else f"{item.entry.source} ({item.entry.scope})"
         what = {"add": "take over", "same": "have it", "skip": "leave"}[item.action]
         rows.append([what, item.name, where, item.launch() if item.action == "add" else "", "; ".join(remarks)])
     table(rows, ["", "name", "from", "runs", "remarks"])
 
 
-def _say_to_set(plan: ImportPlan) -> None:
-    missing = {name: about for name, about in plan.to_set().items() if name not in os.environ}
+def _keep_secrets(plan: ImportPlan, keep: bool | None, yes: bool) -> bool:
+    """Whether the secrets of the plan are kept: as the option says, or the person."""
+    count = len(plan.secrets())
+    if keep is None:
+        keep = yes or typer.confirm(f"Keep the {count} secret{'s' if count > 1 else ''} of these files?", default=True)
+    return keep
+
+
+def _say_to_set(plan: ImportPlan, values: Mapping[str, str]) -> None:
+    missing = {n: about for n, about in plan.to_set().items() if not n.startswith("keyring:") and n not in values}
     if missing:
-        note("\nSet these where Toolscout is started (your shell, or `env` of its entry in the client):")
+        note("\nThese values are missing:")
         for name, about in missing.items():
-            note(f"  {name}    {about}")
-    if plan.keyring and any(item.secrets for item in plan.additions):
-        note("Secrets were moved into the system's keyring.")
+            note(f"  toolscout secret set {name}    {about}")
 
 
 def _plan_json(plan: ImportPlan) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from toolscout.commands.listing import list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, table, with_engine
 from toolscout.errors import BadInput, NotFound, StorageError
 from toolscout.records import Server, ServerState, publisher_shown
+from toolscout.secret_store import known_values, open_store
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def add(
     """Add a server: by its command, its address, its package, or from the catalogue.
 
     Shows what will run and asks first. Packages from PyPI run isolated through uv, those from npm through npx. A value
-    that looks like a secret is not stored: a reference to an environment variable is put in its place.
+    that looks like a secret is kept apart (toolscout secret): its entry holds a reference.
     Servers of the catalogue that are run with a folder or an address of yours get it by --arg. In a sandbox (Linux,
     bubblewrap) a server sees no files of yours and no network but what the --allow options open.
 
@@ -93,21 +93,24 @@ def add(
     present = servers.load()
     if server_id in present and not replace:
         raise BadInput(f"A server named '{server_id}' is configured already.", "Use another name, or --replace.")
-    entry, secrets = Redactor(taken=_references(present)).clean(server_id, entry)
-    config = UpstreamConfig.parse(server_id, entry)
+    values = known_values(settings)
+    entry, secrets = Redactor(taken=_references(present), values=values).clean(server_id, entry)
+    config = UpstreamConfig.parse(server_id, entry).confined(settings.sandbox)
     note(f"{server_id} will {'call' if config.url else 'run'}:  {shown(entry)}")
     policy = config.policy(settings.sandbox)
     if policy is not None:
         note(f"  in a sandbox: it {policy.shown()}")
-    if handed := [n for n in config.references() if n in os.environ]:
+    kept = {secret.reference: secret.value for secret in secrets if not secret.placeholder}
+    if handed := [n for n in config.references() if n in values and n not in kept]:
         # A catalogue entry names them, not the person: it may ask for a key that is none of its business.
-        note(f"  it is handed your environment's {', '.join(handed)}")
-    for secret in secrets:
-        note(f"  {secret.where}: the secret is not stored; set {secret.reference} in the environment instead")
-    wanted = [n for n in dict.fromkeys([*required, *config.references()]) if n not in os.environ]
+        note(f"  it is handed your {', '.join(handed)}")
+    if kept:
+        note(f"  kept among your secrets, not in its entry: {', '.join(kept)}")
+    wanted = [n for n in dict.fromkeys([*required, *config.references()]) if n not in values and n not in kept]
     if wanted:
-        note(f"  it needs values of yours in the environment: {', '.join(wanted)}")
+        note(f"  it needs values of yours: toolscout secret set {' '.join(wanted)}")
     confirm("Add it?", yes)
+    open_store(settings).update(kept)
     from toolscout.server.sandbox.package import forget
 
     others = [other for name, other in present.items() if name != server_id]
@@ -152,7 +155,7 @@ def _entry(
         return name, {"command": command[0], "args": list(command[1:])}, []
     server = _known_server(name, settings)
     note(fact_line(server))
-    launch = catalogue_launch(server)
+    launch = catalogue_launch(server, known_values(settings))
     return server.server_id, launch.filled(values), list(launch.required)
 
 
@@ -311,7 +314,8 @@ def list_servers(as_json: AsJson = False) -> None:
     servers = ServersFile(settings.servers_file)
     configured = servers.load()
     counts = _tool_counts(settings) if configured else {}
-    rows = [_row(config, counts.get(name, {}), settings.sandbox) for name, config in configured.items()]
+    values = known_values(settings)
+    rows = [_row(config, counts.get(name, {}), settings.sandbox, values) for name, config in configured.items()]
     rows += [
         {"name": n, "state": "unavailable", "why": why, "tools": 0, "in_review": 0, "transport": "", "runs": ""}
         for n, why in servers.problems.items()
@@ -337,18 +341,20 @@ def _fresh(settings: Settings) -> bool:
     return settings.starter and not settings.servers_file.exists()
 
 
-def _row(config: UpstreamConfig, counts: Mapping[str, int], default: Default) -> dict[str, Any]:
+def _row(
+    config: UpstreamConfig, counts: Mapping[str, int], default: Default, values: Mapping[str, str]
+) -> dict[str, Any]:
     from toolscout.server.launch import shown
     from toolscout.server.upstreams.listing import public_url, without_secrets
     from toolscout.server.upstreams.process import find_program
 
-    missing = [n for n in config.references() if not n.startswith("keyring:") and n not in os.environ]
+    missing = [n for n in config.references() if not n.startswith("keyring:") and n not in values]
     approved, review = counts.get("approved", 0), counts.get("pending", 0) + counts.get("changed", 0)
     state, why = "ready", ""
     if config.disabled:
         state, why = "unavailable", "disabled in mcp.json"
     elif missing:
-        state, why = "needs_key", f"set {', '.join(missing)}"
+        state, why = "needs_key", f"toolscout secret set {' '.join(missing)}"
     elif config.command and find_program(config.command, config.cwd, config.env.get("PATH")) is None:
         state, why = "unavailable", f"{config.command} is not on the PATH"
     elif not counts:
@@ -403,4 +409,6 @@ def _tool_counts(settings: Settings) -> dict[str, dict[str, int]]:
 
 
 def _references(configured: Mapping[str, UpstreamConfig]) -> list[str]:
-    return [name.removeprefix("keyring:") for config in configured.values() for name in config.references()]
+    from toolscout.server.secrecy.secrets import bare_names
+
+    return bare_names(name for config in configured.values() for name in config.references())

@@ -1,0 +1,184 @@
+"""Kept secrets and the settings file: what a client started from the desktop finds without a shell's variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolscout.errors import BadInput, StorageError
+from toolscout.secret_store import SecretStore, known_values
+from toolscout.settings import Settings, checked_settings, load_settings
+
+
+@pytest.fixture
+def memory_keyring(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
+    """A keyring backend in memory: the machine's own must not be written by tests."""
+    import keyring
+    from keyring.backend import KeyringBackend
+
+    kept: dict[tuple[str, str], str] = {}
+
+    class Memory(KeyringBackend):
+        priority = 1  # type: ignore[assignment]
+
+        def get_password(self, service: str, username: str) -> str | None:
+            return kept.get((service, username))
+
+        def set_password(self, service: str, username: str, password: str) -> None:
+            kept[service, username] = password
+
+        def delete_password(self, service: str, username: str) -> None:
+            del kept[service, username]
+
+    monkeypatch.setattr(keyring.core, "_keyring_backend", Memory())
+    return kept
+
+
+def run(home: Path, *arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """One command of the command line, in an environment with nothing of this shell's."""
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHON_KEYRING_BACKEND")}
+    env = {**kept, "HOME": str(home), "TOOLSCOUT_HOME": str(home), "TOOLSCOUT_PACK": "off", **environ}
+    command = [sys.executable, "-m", "toolscout", *arguments]
+    return subprocess.run(command, env=env, input=stdin, capture_output=True, text=True, timeout=120)
+
+
+def test_a_keyring_holds_the_value_and_the_file_the_name(
+    tmp_path: Path, memory_keyring: dict[tuple[str, str], str]
+) -> None:
+    store = SecretStore(tmp_path, "test")
+    store["GITHUB_TOKEN"] = "ghp_value"
+    assert memory_keyring["test", "GITHUB_TOKEN"] == "ghp_value" == store["GITHUB_TOKEN"]
+    assert json.loads(store.path.read_text()) == {"GITHUB_TOKEN": None}
+    assert store.place("GITHUB_TOKEN") == "keyring"
+    del store["GITHUB_TOKEN"]
+    assert not memory_keyring and not len(store) and store.find("GITHUB_TOKEN") is None
+
+
+def test_without_a_keyring_the_file_is_the_owners_alone(tmp_path: Path) -> None:
+    store = SecretStore(tmp_path, "test")
+    store.path.write_text("{}")
+    store.path.chmod(0o644)
+    store["TOKEN"] = "value"
+    assert store.place("TOKEN") == "file" and SecretStore(tmp_path, "test")["TOKEN"] == "value"
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["", "A B", "${A}", "1A", "../x"])
+def test_a_name_that_no_reference_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match="name"):
+        SecretStore(tmp_path, "test")[name] = "value"
+
+
+def test_a_damaged_file_is_not_written_over(tmp_path: Path) -> None:
+    store = SecretStore(tmp_path, "test")
+    store.path.write_text('{"A": "kept by hand"')
+    with pytest.raises(StorageError, match=r"secrets\.json"):
+        store["B"] = "value"
+    assert "kept by hand" in store.path.read_text()
+
+
+def test_the_environment_wins_over_a_kept_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(home=tmp_path)
+    SecretStore(tmp_path, settings.keyring_service)["TOKEN"] = "kept"
+    assert known_values(settings)["TOKEN"] == "kept"
+    monkeypatch.setenv("TOKEN", "of the shell")
+    assert known_values(settings)["TOKEN"] == "of the shell"
+
+
+def test_each_home_has_its_own_secrets(tmp_path: Path) -> None:
+    assert Settings(home=tmp_path / "a").keyring_service != Settings(home=tmp_path / "b").keyring_service
+
+
+def test_settings_come_from_the_file_below_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCOUT_HOME", str(tmp_path))
+    (tmp_path / "config.toml").write_text('sandbox = "on"\nmax_upstreams = 3\nallowed_hosts = ["a.example"]\n')
+    settings = load_settings()
+    assert (settings.sandbox, settings.max_upstreams, settings.allowed_hosts) == ("on", 3, ["a.example"])
+    monkeypatch.setenv("TOOLSCOUT_SANDBOX", "network")
+    assert load_settings().sandbox == "network"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sandbox = ", "not TOML"),
+        ('sandbx = "on"', "Did you mean sandbox"),
+        ('sandbox = "maybe"', "The setting sandbox cannot be used"),
+        ('home = "/elsewhere"', "TOOLSCOUT_HOME"),
+        ('model_key = "sk-very-secret"', "toolscout secret set TOOLSCOUT_MODEL_KEY"),
+    ],
+)
+def test_a_wrong_settings_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(BadInput) as error:
+        checked_settings(home=tmp_path)
+    assert said in error.value.sentence() and "sk-very-secret" not in error.value.sentence()
+
+
+def test_config_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("# mine\nmax_upstreams = 3\n")
+    assert run(tmp_path, "config", "set", "sandbox", "on").returncode == 0
+    assert (tmp_path / "config.toml").read_text() == '# mine\nmax_upstreams = 3\nsandbox = "on"\n'
+    assert run(tmp_path, "config", "get", "sandbox").stdout == "on\n"
+    refused = run(tmp_path, "config", "set", "sandbox", "maybe")
+    assert refused.returncode == 2 and "sandbox cannot be 'maybe'" in refused.stderr
+    listed = json.loads(run(tmp_path, "config", "list", "--json", TOOLSCOUT_MODEL="m").stdout)
+    assert {r["name"]: r["from"] for r in listed if r["from"] != "default"} == {
+        "home": "TOOLSCOUT_HOME", "pack": "TOOLSCOUT_PACK", "model": "TOOLSCOUT_MODEL",
+        "sandbox": "config.toml", "max_upstreams": "config.toml",
+    }  # fmt: skip
+    assert run(tmp_path, "config", "unset", "sandbox").returncode == 0
+    assert run(tmp_path, "config", "get", "sandbox").stdout == "off\n"
+
+
+def test_secrets_on_the_command_line(tmp_path: Path) -> None:
+    assert run(tmp_path, "secret", "set", "TOOLSCOUT_MODEL_KEY", stdin="sk-value\n").returncode == 0
+    listed = run(tmp_path, "secret", "list")
+    assert "TOOLSCOUT_MODEL_KEY" in listed.stdout and "sk-value" not in listed.stdout
+    shown = json.loads(run(tmp_path, "config", "list", "--json").stdout)
+    assert next(r for r in shown if r["name"] == "model_key") == {
+        "name": "model_key", "value": "(set)", "from": "secret",
+    }  # fmt: skip
+    assert run(tmp_path, "secret", "remove", "NONE", "--yes").returncode == 3
+    assert run(tmp_path, "secret", "remove", "TOOLSCOUT_MODEL_KEY", "--yes").returncode == 0
+    assert "No secret" in run(tmp_path, "secret", "list").stdout
+
+
+def test_connect_leaves_nothing_in_the_shell_or_the_clients_file(tmp_path: Path) -> None:
+    """What the client starts works without this shell, and the preview shows no secret."""
+    secret = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
+    password = "correct-horse-battery"
+    client = tmp_path / "mcp.json.client"
+    client.write_text(
+        json.dumps(
+            {
+                "mcpServers": {
+                    "github": {"command": "true", "env": {"GITHUB_TOKEN": secret}},
+                    "db": {"command": "true", "args": [f"postgresql://app:{password}@db.example.com/shop"]},
+                }
+            }
+        )
+    )
+    taken = run(tmp_path, "import", str(client), "--no-secrets", "--no-check", "--yes", TOOLSCOUT_SANDBOX="on")
+    assert taken.returncode == 0, taken.stderr
+    entries = json.loads((tmp_path / "mcp.json").read_text())["mcpServers"]
+    assert entries["github"]["sandbox"] is True and not (tmp_path / "secrets.json").exists()
+    done = run(
+        tmp_path, "connect", "cursor", "--file", str(client), "--replace", "--yes",
+        TOOLSCOUT_SANDBOX="on", TOOLSCOUT_MODEL_KEY="sk-model-value",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not [value for value in (secret, password, "sk-model-value") if value in done.stdout + done.stderr]
+    assert list(json.loads(client.read_text())["mcpServers"]) == ["toolscout"]
+    assert (tmp_path / "config.toml").read_text() == 'pack = "off"\nsandbox = "on"\n'
+    store = SecretStore(tmp_path, Settings(home=tmp_path).keyring_service)
+    assert sorted(store.values()) == sorted([secret, password, "sk-model-value"])
+    assert checked_settings(home=tmp_path).sandbox == "on"
+    listed = json.loads(run(tmp_path, "list", "--json").stdout)
+    assert {row["state"] for row in listed} <= {"unavailable"}  # never listed, but no key is missing

@@ -1,0 +1,76 @@
+"""``secret``: keys and passwords that servers need, kept where clients started from the desktop find them, too."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from toolscout.commands.output import AsJson, confirm, emit, note, say, table
+from toolscout.errors import BadInput, NotFound
+from toolscout.secret_store import open_store
+from toolscout.settings import load_settings
+
+app = typer.Typer(help="Keep the keys and passwords that servers need.", no_args_is_help=True)
+
+
+@app.command("set")
+def set_secrets(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="As configurations refer to it: ${NAME}.")],
+) -> None:
+    """Keep secrets, asked for without showing them, or one read from standard input.
+
+    They go into the operating system's keyring; where there is none, into a file of the home that only you can read
+    (mode 600): that hides them from other users of the machine, not from programs that you run. A variable of the same
+    name in the environment wins.
+
+    Example: "toolscout secret set GITHUB_TOKEN".
+    """
+    store = open_store(load_settings())
+    if len(names) > 1 and not sys.stdin.isatty():
+        raise BadInput("Standard input holds one secret.", "Name one, or run it in a terminal.")
+    for name in names:
+        asked = sys.stdin.isatty()
+        store[name] = typer.prompt(name, hide_input=True, err=True) if asked else sys.stdin.read().strip("\r\n")
+        say(f"{name} is kept in {_place(store.place(name), str(store.path))}.")
+
+
+@app.command("list")
+def list_secrets(as_json: AsJson = False) -> None:
+    """List the names of kept secrets and what refers to them; never a value."""
+    from toolscout.server.config import ServersFile
+    from toolscout.server.secrecy.secrets import bare_names
+
+    settings = load_settings()
+    store = open_store(settings)
+    servers = ServersFile(settings.servers_file).load()
+    used = {name: [s for s, config in servers.items() if name in bare_names(config.references())] for name in store}
+    rows = [{"name": name, "in": store.place(name), "servers": used[name]} for name in sorted(store)]
+    if as_json:
+        emit(rows)
+    elif rows:
+        table(
+            [[str(r["name"]), str(r["in"]), ", ".join(used[str(r["name"])])] for r in rows], ["name", "in", "used by"]
+        )
+    else:
+        say("No secret is kept. Keep one: toolscout secret set NAME")
+
+
+@app.command("remove")
+def remove_secrets(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Kept secrets.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Forget secrets."""
+    store = open_store(load_settings())
+    if unknown := [name for name in names if name not in store]:
+        raise NotFound(f"No secret named {unknown[0]} is kept.", "See: toolscout secret list")
+    confirm(f"Forget {', '.join(names)}?", yes)
+    for name in names:
+        del store[name]
+    note(f"Forgotten: {', '.join(names)}.")
+
+
+def _place(kind: str, path: str) -> str:
+    return "the system's keyring" if kind == "keyring" else f"{path}, which only you can read"

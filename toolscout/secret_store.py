@@ -1,0 +1,144 @@
+"""Where a person's secrets are kept: the operating system's keyring, and a file of the home where there is none.
+
+The file, ``secrets.json``, is readable by its owner alone. It names every secret; the value stands in it only where the
+keyring did not take it. That protects against other users of the machine and against copies of configuration files, not
+against programs that run as the same user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolscout.errors import BadInput, StorageError
+from toolscout.files import write_json
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+    from toolscout.settings import Settings
+
+FILE = "secrets.json"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_LOCK_SECONDS = 10.0
+
+
+class SecretStore(MutableMapping[str, str]):
+    """The secrets of one home, by name.
+
+    Args:
+        home: Toolscout's folder.
+        service: what they are kept under in the keyring.
+    """
+
+    def __init__(self, home: Path, service: str) -> None:
+        self.path, self._service = home / FILE, service
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self or (value := self.find(name)) is None:
+            raise KeyError(name)
+        return value
+
+    def find(self, name: str) -> str | None:
+        """A secret, also one that the person put into the keyring without Toolscout; None where there is none."""
+        return self._read().get(name) or read_keyring(self._service, name)
+
+    def __setitem__(self, name: str, value: str) -> None:
+        """Keep a secret. Raises BadInput for a name no reference can have, or no value; StorageError if neither place
+        takes it."""
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"{name!r} is no name of a secret.", "Use letters, digits and _, as in GITHUB_TOKEN.")
+        if not value:
+            raise BadInput(f"{name} has no value.")
+        kept = _write_keyring(self._service, name, value)
+        with self._locked():
+            self._write({**self._read(), name: None if kept else value})
+
+    def __delitem__(self, name: str) -> None:
+        with self._locked():
+            values = self._read()
+            if values.pop(name) is None:
+                _forget_keyring(self._service, name)
+            self._write(values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._read()
+
+    def place(self, name: str) -> str:
+        """Where a secret is: ``keyring`` or ``file``. Raises KeyError for none of this name."""
+        return "keyring" if self._read()[name] is None else "file"
+
+    def _read(self) -> dict[str, str | None]:
+        try:
+            values = json.loads(self.path.read_text("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be read: {error.strerror}.") from None
+        except ValueError:
+            values = None
+        if not isinstance(values, dict) or not all(isinstance(v, (str, type(None))) for v in values.values()):
+            raise StorageError(f"{self.path} is not what Toolscout wrote.", "Repair it, or move it away.")
+        return values
+
+    def _write(self, values: Mapping[str, str | None]) -> None:
+        write_json(self.path, values, mode=0o600)
+        self.path.chmod(0o600)  # one that was there keeps its own mode
+
+    def _locked(self) -> FileLock:
+        from filelock import FileLock
+
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS)
+
+
+def open_store(settings: Settings) -> SecretStore:
+    """The secrets of an installation."""
+    return SecretStore(settings.home, settings.keyring_service)
+
+
+def known_values(settings: Settings) -> Mapping[str, str]:
+    """What references such as ``${GITHUB_TOKEN}`` stand for: the environment, and below it the kept secrets."""
+    return ChainMap(os.environ, open_store(settings))
+
+
+def read_keyring(service: str, name: str) -> str | None:
+    """A value from the operating system's keyring; None when it is absent or there is no keyring."""
+    try:
+        import keyring
+
+        value: str | None = keyring.get_password(service, name)
+    except Exception:  # backends raise whatever they like: locked, no D-Bus, not installed
+        return None
+    return value
+
+
+def _write_keyring(service: str, name: str, value: str) -> bool:
+    """Whether the keyring took a value, and gives it back."""
+    try:
+        import keyring
+
+        keyring.set_password(service, name, value)
+    except Exception:
+        return False
+    return read_keyring(service, name) == value
+
+
+def _forget_keyring(service: str, name: str) -> None:
+    try:
+        import keyring
+
+        keyring.delete_password(service, name)
+    except Exception:  # gone already, or out of reach: the name is forgotten all the same
+        return
