@@ -565,7 +565,7 @@ def test_a_server_that_fails_stays_configured_with_its_reason(home: Path, capsys
     assert "bad" in entries(home)
 
 
-def test_secrets_given_on_the_command_line_are_not_stored(home: Path, capsys: Capture) -> None:
+def test_secrets_given_on_the_command_line_are_kept_apart(home: Path, capsys: Capture) -> None:
     secret = "sk-" + "Zk29fLq0PwXe81mVbTnYs7Rc"
     arguments = ["add", "api", "--url", "https://h.example/mcp", "--header", f"Authorization=Bearer {secret}"]
     assert execute([*arguments, "--yes", "--no-check"]) == 0
@@ -573,6 +573,9 @@ def test_secrets_given_on_the_command_line_are_not_stored(home: Path, capsys: Ca
     captured = capsys.readouterr()
     assert secret not in captured.out + captured.err
     assert "API_AUTHORIZATION" in captured.err
+    assert execute(["list", "--json"]) == 0
+    assert data(capsys)[0]["why"] == "its tools were never listed: toolscout refresh"  # and no key is missing
+    assert execute(["secret", "remove", "API_AUTHORIZATION", "--yes"]) == 0
     assert execute(["list", "--json"]) == 0
     assert data(capsys)[0]["state"] == "needs_key"
     assert execute(["add", "api", "--url", "https://h.example/mcp", "--yes"]) == 2
@@ -609,7 +612,7 @@ def test_import_takes_over_a_clients_servers(
     assert token not in captured.out + captured.err
     assert "clock: 2 tools" in captured.out
     assert "failing: configured, but" in captured.out
-    assert captured.err.strip().split("\n")[-1].startswith("  GITHUB_TOKEN")  # last: it is still to be done
+    assert captured.err.strip().split("\n")[-1] == "Kept among your secrets (toolscout secret list): GITHUB_TOKEN."
     assert f"--project . includes them): {project / '.cursor' / 'mcp.json'}" in captured.err
     assert set(entries(home)) == {"clock", "failing"}  # with --yes alone, a project's file is not trusted
     assert token not in (home / "mcp.json").read_text()

@@ -78,7 +78,7 @@ async def test_each_upstream_is_started_and_each_failure_says_what_to_do(setting
     assert checks["server crash"].status == "fail"
     assert "licence file not found" in checks["server crash"].detail + checks["server crash"].fix
     assert checks["server keyed"].detail == "A_VARIABLE_NOBODY_SET not set"
-    assert "environment" in checks["server keyed"].fix
+    assert "toolscout secret set A_VARIABLE_NOBODY_SET" in checks["server keyed"].fix
     assert checks["server away"].status == "fail"
     assert checks["server away"].fix
     assert checks["server broken"].status == "fail"

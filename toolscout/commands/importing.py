@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ from toolscout.commands.confining import AllowNetwork, Confined, sandbox_entry
 from toolscout.commands.listing import list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table
 from toolscout.errors import BadInput
-from toolscout.secret_store import known_values, open_store
+from toolscout.secret_store import SecretStore, known_values, open_store
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def import_servers(
     folder = None if wary else (project or Path.cwd()).expanduser().absolute()
     reading = read_sources(sources or (), Machine(project=folder))
     servers = ServersFile(settings.servers_file)
-    values = known_values(settings)
-    plan = plan_import(reading, servers.load(), values)
+    store = open_store(settings)
+    plan = plan_import(reading, servers.load(), known_values(settings))
     if (said := sandbox_entry(sandbox, allow_network)) is not None:
         plan = plan.confined(said)
     if as_json and dry_run:
@@ -82,14 +82,14 @@ def import_servers(
     if plan.additions:
         count = len(plan.additions)
         confirm(f"Take over {count} server{'s' if count > 1 else ''}?", yes)
-        store = open_store(settings) if plan.secrets() and _keep_secrets(plan, keep, yes) else None
-        names = apply_import(plan, servers, store, settings.sandbox)
+        keeps = bool(plan.secrets()) and _keep_secrets(plan, keep, yes)
+        names = apply_import(plan, servers, store if keeps else None, settings.sandbox)
         if check:
             try:
                 listed = list_added(names, settings)
             except BaseException:
                 if not as_json:
-                    _say_to_set(plan, values)
+                    _say_to_set(plan, store)
                 raise
     if as_json:
         emit(_plan_json(plan) | {"listed": listed})
@@ -97,7 +97,7 @@ def import_servers(
         return
     if listed:
         show_listed(listed)
-    _say_to_set(plan, values)  # last: among what the servers answer it would scroll past
+    _say_to_set(plan, store)  # last: among what the servers answer it would scroll past
 
 
 def _refuse_unreadable(plan: ImportPlan) -> None:
@@ -143,8 +143,11 @@ def _keep_secrets(plan: ImportPlan, keep: bool | None, yes: bool) -> bool:
     return keep
 
 
-def _say_to_set(plan: ImportPlan, values: Mapping[str, str]) -> None:
-    missing = {n: about for n, about in plan.to_set().items() if not n.startswith("keyring:") and n not in values}
+def _say_to_set(plan: ImportPlan, store: SecretStore) -> None:
+    if kept := [name for name in plan.secrets() if name in store]:
+        note(f"Kept among your secrets (toolscout secret list): {', '.join(kept)}.")
+    here = {*os.environ, *store}
+    missing = {n: about for n, about in plan.to_set().items() if not n.startswith("keyring:") and n not in here}
     if missing:
         note("\nThese values are missing:")
         for name, about in missing.items():
