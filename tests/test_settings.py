@@ -47,6 +47,24 @@ def test_a_bad_value_is_named_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> 
     assert "sk-pasted" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("written", "pack"),
+    [("OFF", "off"), (" off ", "off"), ("0", "off"), ("False", "off"), ("no", "off"), ("On", "default"),
+     ("1", "default"), ("/tmp/Off.pack", "/tmp/Off.pack")],
+)  # fmt: skip
+def test_the_built_in_catalog_is_switched_off_as_people_write_it(
+    written: str, pack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLSCOUT_PACK", written)
+    assert load_settings().pack == pack
+
+
+def test_an_empty_word_for_the_built_in_catalog_is_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLSCOUT_PACK", " ")
+    with pytest.raises(BadInput, match="TOOLSCOUT_PACK cannot be used: write off, default or the path"):
+        load_settings()
+
+
 def test_a_tilde_is_the_home_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("TOOLSCOUT_HOME", "~/scout")

@@ -26,6 +26,9 @@ CONFIG_FILE = "config.toml"
 SECRET_SETTINGS = ("encoder_key", "model_key", "auth_token")
 """Those that the file does not hold: they are kept as secrets under their variable's name (`secret_store`)."""
 
+_OFF = frozenset({"off", "0", "false", "no", "none"})
+_ON = frozenset({"default", "on", "1", "true", "yes"})
+
 JwtAlgorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"
 ]
@@ -56,7 +59,7 @@ class Settings(BaseSettings):
 
     pack: str = "default"
     """The built-in catalog of servers that can be installed: ``default`` (the newest of the one that came with
-    Toolscout and those fetched since), ``off``, or the path of a pack."""
+    Toolscout and those fetched since), ``off`` (also ``0``, ``false``, ``no``), or the path of a pack."""
 
     pack_url: str = ""
     """Where ``toolscout catalog update`` looks for newer packs."""
@@ -192,6 +195,14 @@ class Settings(BaseSettings):
     @classmethod
     def _lower(cls, value: object) -> object:
         return value.strip().lower() if isinstance(value, str) else value
+
+    @field_validator("pack")
+    @classmethod
+    def _pack_word(cls, value: str) -> str:
+        word = value.strip().lower()
+        if not word:  # off to some, and not set to others
+            raise ValueError("write off, default or the path of a pack")
+        return "off" if word in _OFF else "default" if word in _ON else value
 
     @field_validator("home", "policy", "review_policy")
     @classmethod
