@@ -16,6 +16,7 @@ from pack_fixture import Built
 from test_models import Site
 
 from toolscout.cli import execute
+from toolscout.commands.catalog import pack_facts
 from toolscout.errors import BadInput, ModelError, NotAllowed, NotFound, StorageError
 from toolscout.index.encoder import make_encoder
 from toolscout.index.pack import current, signature
@@ -148,6 +149,7 @@ def test_a_pack_of_another_encoder_is_not_searched(
     encoder = make_encoder(settings)
     named = settings.model_copy(update={"pack": str(shop.make("2026-11-10", encoder="of another"))})
     assert open_box(named, encoder, None) is None and "another encoder" in caplog.text
+    assert "another encoder" in str(pack_facts(named)), "and the numbers do not say that it is"
     named = settings.model_copy(update={"pack": str(shop.make("2026-11-11", document_version=99))})
     assert open_box(named, encoder, None) is None
 
@@ -243,6 +245,16 @@ def test_a_pack_that_is_no_newer_is_refused_unless_asked_for(shop: Shop, date: s
     refused(shop, path, "in use")
     assert shop.take(path, older=True) == date == shop.in_use
     assert shop.take(shop.make("2026-11-10")) == "2026-11-10" == shop.in_use, "a newer one is taken as ever"
+
+
+def test_a_pack_that_this_encoder_cannot_search_is_refused(shop: Shop) -> None:
+    with pytest.raises(StorageError, match="another encoder"):
+        update_pack(str(shop.make("2026-11-20", encoder="of another")), shop.settings)
+    assert shop.in_use == "2026-11-01" and not shop.kept
+    shop.take(shop.make("2026-11-25", encoder="of another"))
+    assert update_pack(str(shop.make("2026-11-20")), shop.settings).date == "2026-11-20", (
+        "the other is no bar"
+    )
 
 
 def test_going_back_uses_the_pack_before(shop: Shop) -> None:
@@ -456,5 +468,9 @@ def test_the_command_updates_goes_back_and_tells(
     assert execute(["catalog", "update", "--back"]) == 0 and "2026-11-01" in capsys.readouterr().out
     assert execute(["catalog", "update", "--back"]) == 3
     monkeypatch.setenv("TOOLSCOUT_PACK", "off")
+    capsys.readouterr()
+    assert execute(["catalog", "update"]) == 0
+    told = capsys.readouterr()
+    assert "in use" not in told.out and "not searched while TOOLSCOUT_PACK is off" in told.err
     assert execute(["catalog", "stats", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pack"] == "off"

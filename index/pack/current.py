@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from toolscout.errors import NotAllowed, NotFound, StorageError
 from toolscout.files import replace_file
-from toolscout.index.document import DOCUMENT_VERSION
 from toolscout.index.pack.file import SUFFIX, Manifest, PackFile
 from toolscout.index.pack.signature import check, signature_file
 
@@ -59,7 +58,7 @@ def find_pack(settings: Settings, encoder: str = "") -> Found | None:
         return None
     if settings.pack != DEFAULT:
         path = Path(settings.pack).expanduser()
-        return Found(path, PackFile.open(path).manifest)
+        return Found(path, PackFile.open(path).for_encoder(encoder).manifest)
     found, problems = look(settings, encoder)
     for problem in problems:
         logger.warning("%s Another one is used, or none.", problem)
@@ -78,13 +77,7 @@ def look(settings: Settings, encoder: str = "") -> tuple[Found | None, list[Stor
         problems.append(error)
     for path in [*fetched, *shipped()]:
         try:
-            manifest = PackFile.open(path).manifest
-            if encoder and (manifest.encoder, manifest.document_version) != (encoder, DOCUMENT_VERSION):
-                raise StorageError(
-                    f"The pack {path.name} was made with another encoder.",
-                    "Unset TOOLSCOUT_ENCODER, or build a pack with `toolscout catalog build-pack`.",
-                )
-            found.append(Found(path, manifest))
+            found.append(Found(path, PackFile.open(path).for_encoder(encoder).manifest))
         except StorageError as error:
             problems.append(error)
     kept = [one for one in found if pinned and one.path in fetched]
@@ -101,18 +94,22 @@ def packs_folder(settings: Settings) -> Path:
     return settings.home / "packs"
 
 
-def install_pack(source: Path, signature: Path, settings: Settings, *, older: bool = False) -> Manifest:
+def install_pack(
+    source: Path, signature: Path, settings: Settings, *, older: bool = False, encoder: str = ""
+) -> Manifest:
     """Take a pack into use: checked, copied whole, then named. The one before is kept for `roll_back`.
 
     Args:
         older: take one that is older than the one in use, too.
+        encoder: fingerprint of the encoder that searches; empty for any.
 
     Raises:
-        StorageError: it cannot be read, or the disk is full. NotAllowed: its signature does not hold, or it is older.
+        StorageError: it cannot be read or searched, or the disk is full. NotAllowed: its signature does not hold, or it
+            is older.
     """
-    manifest = PackFile.open(source).manifest
+    manifest = PackFile.open(source).for_encoder(encoder).manifest
     digest = check(source, signature, settings.pack_keys)
-    before = find_pack(settings)
+    before = find_pack(settings, encoder)
     if before is not None and manifest == before.manifest and not older:
         raise NotAllowed(f"The pack of {manifest.date} is in use already.", "There is nothing to do.")
     if before is not None and manifest.date <= before.manifest.date and not older:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from toolscout.errors import StorageError
 from toolscout.files import replace_file
+from toolscout.index.document import DOCUMENT_VERSION
 
 Array = npt.NDArray[Any]
 
@@ -120,6 +121,15 @@ class PackFile:
                 "Update Toolscout." if manifest.format > FORMAT else HINT,
             )
         return PackFile(path, manifest, arrays)
+
+    def for_encoder(self, encoder: str) -> PackFile:
+        """This pack, for an encoder of this fingerprint (empty: any). Raises StorageError if another one made it."""
+        if encoder and (self.manifest.encoder, self.manifest.document_version) != (encoder, DOCUMENT_VERSION):
+            raise StorageError(
+                f"The pack {self.path.name} was made with another encoder.",
+                "Unset TOOLSCOUT_ENCODER, or build a pack with `toolscout catalog build-pack`.",
+            )
+        return self
 
 
 def _parse(data: mmap.mmap) -> tuple[Manifest, dict[str, Array]]:

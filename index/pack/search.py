@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from toolscout.errors import StorageError
 from toolscout.index import fusion
-from toolscout.index.document import DOCUMENT_VERSION
 from toolscout.index.encoder import Encoder
 from toolscout.index.names import name_hash
 from toolscout.index.pack.file import PackFile
@@ -51,13 +49,7 @@ class PackIndex(SearchIndex):
 
         Raises StorageError if it cannot be read, or was made with another encoder.
         """
-        pack = PackFile.open(path)
-        manifest = pack.manifest
-        if (manifest.encoder, manifest.document_version) != (encoder.fingerprint, DOCUMENT_VERSION):
-            raise StorageError(
-                f"The pack {path.name} was made with another encoder.",
-                "Unset TOOLSCOUT_ENCODER, or build a pack with `toolscout catalog build-pack`.",
-            )
+        pack = PackFile.open(path).for_encoder(encoder.fingerprint)
         return cls(PackStorage.of(pack), encoder, fusion.params_for(encoder))
 
     def tools_of(self, server_id: str) -> int:

@@ -184,10 +184,11 @@ def stats(as_json: AsJson = False) -> None:
 
 def pack_facts(settings: Settings) -> dict[str, Any] | str:
     """What is in the pack in use, and how old it is; a word where there is none."""
+    from toolscout.index.encoder import make_encoder
     from toolscout.index.pack.current import find_pack
 
     try:
-        found = find_pack(settings)
+        found = find_pack(settings, make_encoder(settings).fingerprint)
     except ToolscoutError as error:
         return str(error)
     if found is None:
@@ -212,7 +213,7 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Take a newer built-in catalog into use: checked by SHA-256 and signature, in one step; the old one is kept."""
-    from toolscout.index.pack.current import roll_back
+    from toolscout.index.pack.current import DEFAULT, roll_back
     from toolscout.server.pack_update import update_pack
 
     settings = _no_starter()
@@ -231,7 +232,11 @@ def update(
     if as_json:
         emit({"date": manifest.date, "servers": manifest.servers, "tools": manifest.tools})
     else:
-        say(f"The catalog of {manifest.date} is in use: {manifest.servers:,} servers, {manifest.tools:,} tools.")
+        use = "in use" if settings.pack == DEFAULT else "here"
+        held = f"{manifest.servers:,} servers, {manifest.tools:,} tools"
+        say(f"The built-in catalog of {manifest.date} is {use}: {held}.")
+    if settings.pack != DEFAULT:
+        note(f"It is not searched while TOOLSCOUT_PACK is {settings.pack}.")
 
 
 @app.command("build-pack")
