@@ -100,6 +100,11 @@ _FOUND_TOOL = {
         "score": {"type": "number"},
         "server": {"type": "string"},
         "publisher": {"type": "string", "description": "Of a server that is not installed: who publishes it."},
+        "needs": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Variables with keys and settings that its server takes, which is not set up here.",
+        },
         "state": {"type": "string", "enum": _STATES},
         "why": {"type": "string"},
         "requests": {

@@ -23,7 +23,7 @@ from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import ADVICE_DENIED, ADVICE_FILTERED, ADVICE_PROBED, compact_answer, missed_servers
 from toolscout.server.holds import Holds
-from toolscout.server.launch import runs
+from toolscout.server.launch import needs, runs
 from toolscout.server.telling.journal import Journal
 from toolscout.server.telling.telemetry import Telemetry, current_call, span
 from toolscout.server.upstreams.relisting import Relisting
@@ -618,7 +618,9 @@ class Engine:
         config = self.configured().get(server_id)
         if config is not None:
             return ServerState.UNAVAILABLE if config.disabled else ServerState.READY
-        return ServerState.NEEDS_INSTALL if state is ServerState.READY else state
+        if state is ServerState.UNAVAILABLE:
+            return state
+        return ServerState.NEEDS_KEY if server is not None and needs(server) else ServerState.NEEDS_INSTALL
 
     async def _install(self, config: UpstreamConfig) -> None:
         """Start a server that a person has approved, bring in its tools through the guard, and configure it.

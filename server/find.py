@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolscout.records import Server, ServerState, publisher_shown
+from toolscout.server.launch import needs
 from toolscout.signature import compact_signature, summary_line
 
 if TYPE_CHECKING:
@@ -44,12 +45,15 @@ ADVICE_UNLISTED = (
     "toolscout refresh {server_id}"
 )
 ADVICE_KEY = (
-    "needs_key: its server is not set up here and wants a key of the user's: toolscout add {server_id} says which."
+    "needs_key: its server is not set up here and takes {needs} from the user, who sets that and types: toolscout add "
+    "{server_id}"
 )
 ADVICE_INSTALL = (
     "needs_install: invoke it, and the user is asked whether its server may be installed, where the client can ask; "
     "else the answer says which command adds it."
 )
+
+_NEEDS = 6
 
 _ADVICE = {
     ServerState.NEEDS_INSTALL: ADVICE_INSTALL,
@@ -87,12 +91,14 @@ def compact_answer(
         if answer.absent and first["state"] != ServerState.READY:
             said.append(f"{ADVICE_ABSENT.format(product=answer.absent)}.")
         server_id = answer.hits[0].server_id
+        wanted = ", ".join(first.get("needs", ())) or "a key"
         if "kind" in first and first["state"] == ServerState.READY:
             said.append(ADVICE_UNLISTED.format(server_id=server_id))
         elif "kind" in first:
             said.append(ADVICE_SERVER.format(server_id=server_id))
+            said += [f"It takes {wanted} from the user, set beforehand."] * (first["state"] == ServerState.NEEDS_KEY)
         elif first["state"] in _ADVICE:
-            said.append(_ADVICE[first["state"]].format(server_id=server_id))
+            said.append(_ADVICE[first["state"]].format(server_id=server_id, needs=wanted))
         if said:
             shaped["advice"] = " ".join(said)
     return shaped
@@ -122,8 +128,11 @@ def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
     if server is not None and server.name and server.name != hit.server_id:
         shaped["server"] = server.name[:60]
     shaped["state"] = str(state_of(server, hit.server_id))
-    if shaped["state"] != ServerState.READY and server is not None and server.publisher:
-        shaped["publisher"] = publisher_shown(server)
+    if shaped["state"] != ServerState.READY and server is not None:
+        if server.publisher:
+            shaped["publisher"] = publisher_shown(server)
+        if wanted := needs(server)[:_NEEDS]:
+            shaped["needs"] = wanted
     if hit.why:
         shaped["why"] = "; ".join(hit.why)[:80]
     if hit.requests:

@@ -6,6 +6,7 @@ to a person before it is written.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -160,15 +161,32 @@ def install_command(server: Server) -> str:
         return ""
 
 
+def needs(server: Server) -> list[str]:
+    """The variables that a server takes keys and settings of a person's from, as far as the catalogue tells."""
+    install = server.install
+    if install.auth == "oauth":
+        return []
+    asked = [v.name for v in install.env if v.required or v.secret]
+    if install.url and not install.command:
+        with contextlib.suppress(ToolscoutError):
+            asked = list(_remote(server).required) or asked
+    found = [*asked, *_yours(server)[1]]
+    return [n for n in dict.fromkeys(found) if _NAME.fullmatch(n) and not n.startswith(_OWN_PREFIX)]
+
+
+def _yours(server: Server) -> tuple[list[str], list[str]]:
+    """What a person puts into a server's command line: names of its placeholders, and of variables for its keys."""
+    if server.install.url and not server.install.command:
+        return [], []
+    try:
+        return _with_references(server.server_id, _words(server, ()))[1:]
+    except ToolscoutError:
+        return [], []
+
+
 def how_to_add(server: Server) -> str:
     """One sentence: what a person types to add a server of the catalogue, and sets before for a key in its command."""
-    names: list[str] = []
-    keys: list[str] = []
-    if not server.install.url or server.install.command:
-        try:
-            _, names, keys = _with_references(server.server_id, _words(server, ()))
-        except ToolscoutError:
-            names, keys = [], []
+    names, keys = _yours(server)
     launch = Launch(server.server_id, {}, placeholders=tuple(names))
     said = launch.unfilled() if names else f"A person can add it: {launch.add_command()}"
     return f"{said} (it takes {', '.join(keys)} from the environment)" if keys else said

@@ -18,7 +18,7 @@ from toolscout.records import JsonObject, Server, canonical_json, publisher_show
 from toolscout.server.asking import content_of
 from toolscout.server.clients.redact import Redactor
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.launch import Launch, catalogue_launch, shown
+from toolscout.server.launch import Launch, catalogue_launch, needs, shown
 from toolscout.server.sandbox.policy import Default
 from toolscout.server.secrecy.secrets import bare_names
 
@@ -147,35 +147,43 @@ def _schema(server: Server, launch: Launch) -> JsonObject:
 
 
 def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, tools: int, sandbox: Default) -> str:
-    install = server.install
-    package = "none: " + ("it runs elsewhere" if config.url else "it is the command above")
-    if install.package:
-        version = install.version or "not pinned: the newest one"
-        package = f"{install.package}, version {version}, from {install.registry}"
     homepage = server.homepage or ""
     facts = {
-        "Package": package,
-        "License": server.license or "not stated",
+        "Package": _package(server),
+        "License": server.license,
         "Publisher": _publisher(server),
-        "Downloads": f"{int(server.popularity):,} a month" if server.popularity else "not counted",
-        "Homepage": homepage if homepage.startswith(("https://", "http://")) else "not stated",
-        "Tools": f"{tools}, of which '{tool_name}' is wanted now",
+        "Downloads": f"{int(server.popularity):,} a month" if server.popularity else "",
+        "Homepage": homepage if homepage.startswith(("https://", "http://")) else "",
+        "Tools": f"{tools}, of which '{tool_name}' is wanted now" if tools else "known once it is added",
+        "Login": "it asks you to log in, in your browser" if config.auth == "oauth" else "",
     }
+    if not config.url:  # of what runs here, what is not known counts as well
+        facts |= {name: facts[name] or "not stated" for name in ("License", "Downloads", "Homepage")}
     policy = config.policy(sandbox)
     where = (
         f"It will run in a sandbox: it {policy.shown()}." if policy else "It will run with your rights, in no sandbox."
     )
     where = "It will see what is sent to it." if config.url else where
+    usual = "none" if config.url else "none but the usual (PATH, HOME, ...)"
     lines = [
         f"An agent wants to use a tool of the MCP server '{_plain(server.server_id)}', which is not installed. {where}",
         f"It {'calls' if config.url else 'runs'}: {line}",
-        *(f"{name}: {_plain(fact)}" for name, fact in facts.items()),
-        f"Your variables it gets: {', '.join(config.references()) or 'none but the usual (PATH, HOME, ...)'}",
+        *(f"{name}: {_plain(fact)}" for name, fact in facts.items() if fact),
+        f"Your variables it gets: {', '.join(config.references()) or usual}",
     ]
+    if unset := [name for name in needs(server) if name not in config.references()]:
+        lines.append(f"Keys it may want, not set here: {', '.join(unset)}")
     # Of the rest an entry holds references only: what has a value is what the catalogue sets.
     if given := [f"{name}={value}" for name, value in config.env.items() if not value.startswith("${")]:
         lines.append(f"Set for it: {shlex.join(given)}")
     return "\n".join(lines)
+
+
+def _package(server: Server) -> str:
+    install = server.install
+    if install.package:
+        return f"{install.package}, version {install.version or 'not pinned: the newest one'}, from {install.registry}"
+    return "" if install.url else "none: it is the command above"
 
 
 def _publisher(server: Server) -> str:

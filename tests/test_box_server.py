@@ -16,11 +16,12 @@ from pack_fixture import Built, build
 from toolscout.cli import execute
 from toolscout.index.catalogue import Catalogue
 from toolscout.index.pack.sources import PackSources
-from toolscout.records import Install, Review, Server, ServerState, Source, Tool
+from toolscout.records import EnvVar, Install, Review, Server, ServerState, Source, Tool, Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.contract import FIND_OUTPUT
 from toolscout.server.engine import Engine
-from toolscout.server.launch import package_of
+from toolscout.server.launch import needs, package_of
+from toolscout.server.offer import make_offer
 from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
 
@@ -60,6 +61,7 @@ async def test_what_needs_a_key_says_how_it_is_added(boxed: Settings) -> None:
     answer = await found(boxed, "start playing a song on Spotify")
     assert answer["tools"][0]["state"] == "needs_key"
     assert "toolscout add acme/spotify" in answer["advice"] and "Spotify is not installed here" in answer["advice"]
+    assert answer["tools"][0]["needs"] == ["SPOTIFY_TOKEN"] and "SPOTIFY_TOKEN" in answer["advice"]
 
 
 async def test_a_server_known_as_a_whole_says_so_and_who_publishes_it(boxed: Settings) -> None:
@@ -180,6 +182,66 @@ def test_add_by_an_id_of_the_pack_writes_its_entry(environment: Settings, capsys
 )  # fmt: skip
 def test_what_an_entry_runs_is_told_by_its_package(entry: dict[str, Any], package: str | None) -> None:
     assert package_of(entry) == package
+
+
+def test_add_says_which_key_and_which_login_a_server_wants(
+    environment: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(["add", "spotify", "--no-check"])
+    assert "needs SPOTIFY_TOKEN" in capsys.readouterr().err
+    execute(["add", "vendor/notion", "--no-check", "--yes"])
+    said = capsys.readouterr().err
+    assert "hosted, asks you to log in" in said and "log in, in your browser" in said and "key" not in said
+
+
+def test_find_in_a_terminal_shows_the_key(environment: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["find", "start playing a song on Spotify"]) == 0
+    assert "    needs SPOTIFY_TOKEN\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("install", "wanted"),
+    [
+        (Install(command="npx", args=["x"], env=[EnvVar(name="A", required=True), EnvVar(name="B", secret=True),
+                                                 EnvVar(name="C"), EnvVar(name="see the page", secret=True)]),
+         ["A", "B"]),
+        (Install(command="npx", args=["x", "--some-api-key", "<key>"]), ["SOME_API_KEY"]),
+        (Install(url="https://x.example/mcp", env=[EnvVar(name="X-Api-Key", required=True)]), ["S_X_API_KEY"]),
+        (Install(url="https://{host}/mcp", env=[EnvVar(name="A_KEY", required=True)]), ["A_KEY"]),
+        (Install(url="https://x.example/mcp", auth="oauth", env=[EnvVar(name="A_KEY", required=True)]), []),
+        (Install(), []),
+    ],
+)  # fmt: skip
+def test_what_a_server_needs_is_told_by_the_facts(install: Install, wanted: list[str]) -> None:
+    assert needs(Server(server_id="acme/s", name="s", install=install, transport=Transport("http"))) == wanted
+
+
+def test_a_server_that_lists_without_its_key_needs_one_all_the_same(boxed: Settings) -> None:
+    keyed = Server(
+        server_id="acme/s", name="s", state=ServerState.NEEDS_INSTALL,
+        install=Install(command="srv", env=[EnvVar(name="S_KEY", secret=True)]),
+    )  # fmt: skip
+    engine = Engine(boxed)
+    assert engine.state_of(keyed, "acme/s") is ServerState.NEEDS_KEY
+    assert engine.state_of(keyed.model_copy(update={"install": Install(command="srv")}), "s") == "needs_install"
+    offer = make_offer(keyed, "t", 3, {})
+    assert offer is not None and "Keys it may want, not set here: S_KEY" in offer.message
+
+
+def test_the_question_about_a_hosted_server_has_no_empty_lines() -> None:
+    hosted = Server(
+        server_id="vendor/x", name="X", transport=Transport("http"), publisher="X", official=True,
+        install=Install(registry="url", url="https://x.example/mcp", auth="oauth"), state=ServerState.NEEDS_INSTALL,
+    )  # fmt: skip
+    offer = make_offer(hosted, "x", 0, {})
+    assert offer is not None
+    assert offer.message.splitlines()[1:] == [
+        "It calls: https://x.example/mcp",
+        "Publisher: X (official)",
+        "Tools: known once it is added",
+        "Login: it asks you to log in, in your browser",
+        "Your variables it gets: none",
+    ]
 
 
 # --- install ---------------------------------------------------------------------------------------------------------

@@ -104,6 +104,8 @@ def add(
     if handed := [n for n in config.references() if n in values and n not in kept]:
         # A catalogue entry names them, not the person: it may ask for a key that is none of its business.
         note(f"  it is handed your {', '.join(handed)}")
+    if config.auth == "oauth":
+        note("  it asks you to log in, in your browser")
     if kept:
         note(f"  kept among your secrets, not in its entry: {', '.join(kept)}")
     wanted = [n for n in dict.fromkeys([*required, *config.references()]) if n not in values and n not in kept]
@@ -202,12 +204,17 @@ def _chosen(name: str, choices: Sequence[Server]) -> Server:
 
 
 def fact_line(server: Server) -> str:
-    """What a person goes by when choosing: id, publisher, use, license, and what it is for."""
+    """What a person goes by when choosing: id, publisher, use, license, what it takes, and what it is for."""
+    from toolscout.server.launch import needs
+
+    wanted = needs(server) or (["a key"] if server.state is ServerState.NEEDS_KEY else [])
     facts = [
         publisher_shown(server),
         f"{int(server.popularity):,} downloads a month" if server.popularity else "",
         server.license or "",
-        "hosted: asks you to log in or for a key" if server.install.url else "",
+        "hosted" if server.install.url else "",
+        "asks you to log in" if server.install.auth == "oauth" else "",
+        f"needs {', '.join(wanted)}" if wanted else "",
     ]
     said = ", ".join(fact for fact in facts if fact) or "nothing known of its publisher"
     return printable(f"{server.server_id}  ({said})  {server.description[:90]}".rstrip())

@@ -84,6 +84,8 @@ def _show_found(answer: dict[str, Any]) -> None:
             f"  {printable(tool['publisher'])}" if "publisher" in tool else "",
         )
         console.print(head)
+        if "needs" in tool:
+            console.print(Text(printable(f"    needs {', '.join(tool['needs'])}"), style="yellow"))
         console.print(Text("    " + printable(tool["summary"])))
         if "kind" not in tool:
             console.print(Text(f"    ({printable(tool['signature'])})", style="dim"))
