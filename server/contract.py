@@ -181,6 +181,7 @@ SUGGEST_OUTPUT: dict[str, Any] = {
                     "confidence": {"type": "number"},
                     "ready": {"type": "boolean", "description": "True: the arguments are whole and validate."},
                     "state": {"type": "string", "enum": _STATES, "description": "Whether its server can be called."},
+                    "advice": {"type": "string", "description": "What to do first, where it cannot."},
                     "missing": {
                         "type": "array",
                         "items": {"type": "string"},

@@ -21,7 +21,16 @@ from toolscout.secret_store import known_values
 from toolscout.server.box import join, open_box
 from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
-from toolscout.server.find import ADVICE_DENIED, ADVICE_FILTERED, ADVICE_PROBED, compact_answer, missed_servers
+from toolscout.server.find import (
+    ADVICE_DENIED,
+    ADVICE_PROBED,
+    LOOK,
+    advice_filtered,
+    advice_on,
+    compact_answer,
+    missed_servers,
+    worded,
+)
 from toolscout.server.holds import Holds
 from toolscout.server.launch import needs, runs
 from toolscout.server.telling.journal import Journal
@@ -78,12 +87,13 @@ class Engine:
     """Everything a running Toolscout needs. Use as an async context manager; it belongs to one event loop.
 
     With ``serving`` it also brings in, at its start, what the catalogue or the index lacks. ``searches``: how many of
-    them go on at once; the rest wait, and calls pass them.
+    them go on at once; the rest wait, and calls pass them. ``terminal``: a person at a command line reads the answers.
     """
 
-    def __init__(self, settings: Settings, *, serving: bool = False, searches: int = 2) -> None:
+    def __init__(self, settings: Settings, *, serving: bool = False, searches: int = 2, terminal: bool = False) -> None:
         self.settings = settings
         self.serving = serving
+        self.terminal = terminal
         self.servers = ServersFile(settings.servers_file)
         self.behind = ""
         """The sentence on what stands behind the search; empty while that is not known yet."""
@@ -233,6 +243,7 @@ class Engine:
                 signature_of=self._signature, pool=self.pool,
                 settings=self.settings, installer=self._installer, governor=self.governor,
                 look_again=self._relisting.look_again if self._loading is not None else None, look=self._holds.look,
+                terminal=self.terminal,
             )  # fmt: skip
         return self._invoker
 
@@ -365,14 +376,16 @@ class Engine:
         advice = None
         if answer.no_match and (read_only or ready_only or servers):
             given = {"servers": servers, "read_only": read_only, "ready_only": ready_only}
-            advice = ADVICE_FILTERED.format(filters=", ".join(name for name, value in given.items() if value))
+            advice = advice_filtered([name for name, value in given.items() if value], self.terminal)
         if self.settings.probe_offers:
             from toolscout.server.upstreams.probe import Withheld
 
             advice = ADVICE_PROBED if isinstance(answer, Withheld) else advice
         if self._denied(answer):
-            advice = ADVICE_DENIED
-        shaped = compact_answer(answer, state_of=self.state_of, detail=detail, advice=advice)
+            advice = worded(ADVICE_DENIED, self.terminal)
+        shaped = compact_answer(
+            answer, state_of=self.state_of, detail=detail, advice=advice, terminal=self.terminal
+        )  # fmt: skip
         if missed:
             shaped["advice"] = " ".join(filter(None, (missed, shaped.get("advice"))))
         text = query or "; ".join(f"{r.get('server', '')} {r['tool']}".strip() for r in requests)
@@ -470,7 +483,7 @@ class Engine:
                     "calls": [],
                     "alternatives": [hit.tool_id for hit in answer.nearest[:3]],
                     "abstained": True,
-                    "reason": ADVICE_DENIED
+                    "reason": worded(ADVICE_DENIED, self.terminal)
                     if self._denied(answer)
                     else "No tool in the catalogue serves this task; the alternatives are only the nearest ones.",
                 }
@@ -480,14 +493,15 @@ class Engine:
                 if not hit.tool.is_server
             ]
             if not candidates:
-                server_id = answer.hits[0].server_id
+                server, server_id = answer.hits[0].server, answer.hits[0].server_id
+                state = self.state_of(server, server_id)
+                how = advice_on(server, server_id, state, whole=True, terminal=self.terminal)
                 self.journal.note("suggest", task, None, "abstained", started)
                 return {
                     "calls": [],
                     "alternatives": [hit.tool_id for hit in answer.hits[:3]],
                     "abstained": True,
-                    "reason": f"A server would serve this, whose tools are known once it is installed: invoke "
-                    f"{server_id!r} without arguments, or the user types: toolscout add {server_id}",
+                    "reason": f"A server would serve this, {server_id}. {how}",
                 }
         index = await self.index()
         near = await self._run(partial(self._worked, index, task))
@@ -496,7 +510,11 @@ class Engine:
         shaped = suggestion.to_answer({c.tool.tool_id: c.tool for c in candidates})
         for call in shaped["calls"]:
             server_id = next(c.tool.server_id for c in candidates if c.tool.tool_id == call["tool_id"])
-            call["state"] = str(self.state_of(index.get_server(server_id), server_id))
+            server = index.get_server(server_id)
+            state = self.state_of(server, server_id)
+            call["state"] = str(state)
+            if how := advice_on(server, server_id, state, terminal=self.terminal):
+                call["advice"] = how
         first = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
         self.journal.note("suggest", task, first, "abstained" if shaped["abstained"] else "ok", started)
         return shaped
@@ -900,7 +918,7 @@ class Engine:
             if tool is not None and self._loading is not None and tool.server_id in self._enabled():
                 self._relisting.look_again(tool.server_id)  # it may be as approved by now
             near = self._similar(tool_id)
-            hint = f"Nearest: {', '.join(near)}." if near else "Use find_tools to get tool ids."
+            hint = f"Nearest: {', '.join(near)}." if near else worded(LOOK, self.terminal)
             raise NotFound(f"No tool has the id {tool_id!r}.", hint)
         return tool
 

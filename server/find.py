@@ -44,6 +44,10 @@ ADVICE_UNLISTED = (
     "{server_id} is configured, but its tools could not be listed: the user logs in or mends it, then types: "
     "toolscout refresh {server_id}"
 )
+ADVICE_SERVER_KEY = (
+    "kind server: it takes {needs} from the user, and its tools are known once it is installed. The user sets that and "
+    "types: toolscout add {server_id}"
+)
 ADVICE_KEY = (
     "needs_key: its server is not set up here and takes {needs} from the user, who sets that and types: toolscout add "
     "{server_id}"
@@ -53,6 +57,30 @@ ADVICE_INSTALL = (
     "else the answer says which command adds it."
 )
 
+LOOK = "Use find_tools to look for the right one."
+LOOK_READY = "Use find_tools (ready_only) for another one."
+LOOK_INTO = 'find_tools with servers: ["{server_id}"] has them.'
+LOOK_AT = "Ask them to run: {command}"
+
+_IN_A_TERMINAL = {
+    ADVICE_NO_MATCH: "No tool seems to do this. Say it in English, in other words, or one operation at a time.",
+    ADVICE_DOUBTFUL: "Nothing here is a sure fit: read the summaries.",
+    ADVICE_DENIED: "The tools that fit are denied by this installation's policy.",
+    ADVICE_UNKNOWN: "No server for {product} is installed or in the built-in catalog.",
+    ADVICE_SERVER: "Its tools are known once it is added: toolscout add {server_id}",
+    ADVICE_SERVER_KEY: "Its tools are known once it is added. Set {needs}, then run: toolscout add {server_id}",
+    ADVICE_UNLISTED: "{server_id} is configured, but its tools could not be listed. Log in or mend it, then run: "
+    "toolscout refresh {server_id}",
+    ADVICE_KEY: "{server_id} is not installed and needs {needs}. Set that, then run: toolscout add {server_id}",
+    ADVICE_INSTALL: "{server_id} is not installed. To add it, run: toolscout add {server_id}",
+    LOOK: "Look for the right one: toolscout find WORDS",
+    LOOK_READY: "Look for another one: toolscout find WORDS --ready",
+    LOOK_INTO: "toolscout find WORDS --server {server_id} has them.",
+    LOOK_AT: "Run: {command}",
+}
+"""Advice for agents, as a person at a command line gets it; what is not here is said to both alike."""
+
+_FILTERS = {"servers": "--server", "read_only": "--read-only", "ready_only": "--ready"}
 _NEEDS = 6
 
 _ADVICE = {
@@ -62,12 +90,36 @@ _ADVICE = {
 }
 
 
+def worded(advice: str, terminal: bool) -> str:
+    """Advice as whoever reads it can act on it: an agent, or a person at a command line."""
+    return _IN_A_TERMINAL.get(advice, advice) if terminal else advice
+
+
+def advice_filtered(filters: Sequence[str], terminal: bool) -> str:
+    """What is said where filters leave nothing, by what the reader calls them."""
+    return ADVICE_FILTERED.format(filters=", ".join(_FILTERS[name] if terminal else name for name in filters))
+
+
+def advice_on(
+    server: Server | None, server_id: str, state: ServerState, *, whole: bool = False, terminal: bool = False
+) -> str:
+    """What to do about a server whose tools cannot be called; nothing of one whose can. ``whole``: it stands for
+    tools that are not known."""
+    advice = _ADVICE.get(state, "")
+    if whole:
+        keyed = ADVICE_SERVER_KEY if state is ServerState.NEEDS_KEY else ADVICE_SERVER
+        advice = ADVICE_UNLISTED if state is ServerState.READY else keyed
+    wanted = ", ".join(needs(server)[:_NEEDS]) if server is not None else ""
+    return worded(advice, terminal).format(server_id=server_id, needs=wanted or "a key")
+
+
 def compact_answer(
-    answer: Answer, *, state_of: StateOf, detail: str = "compact", advice: str | None = None
+    answer: Answer, *, state_of: StateOf, detail: str = "compact", advice: str | None = None, terminal: bool = False
 ) -> dict[str, Any]:
     """The structured answer of ``find_tools`` (schema: `contract.FIND_OUTPUT`).
 
     With ``detail="compact"`` five tools come to about 500 tokens: one line of summary and one of signature each.
+    ``terminal``: a person at a command line reads it.
     """
     shaped: dict[str, Any] = {
         "tools": [_tool(hit, state_of, full=detail == "full") for hit in answer.hits],
@@ -78,27 +130,19 @@ def compact_answer(
         shaped["unserved"] = answer.unserved
     if answer.no_match:
         shaped["nearest"] = [{"tool_id": hit.tool_id, "summary": summary_line(hit.tool)} for hit in answer.nearest[:3]]
-        shaped["advice"] = advice or (
-            ADVICE_UNKNOWN.format(product=answer.absent) if answer.absent else ADVICE_NO_MATCH
-        )
+        unknown = worded(ADVICE_UNKNOWN, terminal).format(product=answer.absent)
+        shaped["advice"] = advice or (unknown if answer.absent else worded(ADVICE_NO_MATCH, terminal))
     elif advice:
         shaped["advice"] = advice
     elif shaped["tools"]:
-        said = [ADVICE_DOUBTFUL] if answer.doubtful else []
+        said = [worded(ADVICE_DOUBTFUL, terminal)] if answer.doubtful else []
         if answer.unserved:
             said.append(ADVICE_UNSERVED.format(which=_numbers(answer.unserved)))
-        first = shaped["tools"][0]
-        if answer.absent and first["state"] != ServerState.READY:
+        first, state = answer.hits[0], ServerState(shaped["tools"][0]["state"])
+        if answer.absent and state is not ServerState.READY:
             said.append(f"{ADVICE_ABSENT.format(product=answer.absent)}.")
-        server_id = answer.hits[0].server_id
-        wanted = ", ".join(first.get("needs", ())) or "a key"
-        if "kind" in first and first["state"] == ServerState.READY:
-            said.append(ADVICE_UNLISTED.format(server_id=server_id))
-        elif "kind" in first:
-            said.append(ADVICE_SERVER.format(server_id=server_id))
-            said += [f"It takes {wanted} from the user, set beforehand."] * (first["state"] == ServerState.NEEDS_KEY)
-        elif first["state"] in _ADVICE:
-            said.append(_ADVICE[first["state"]].format(server_id=server_id, needs=wanted))
+        how = advice_on(first.server, first.server_id, state, whole=first.tool.is_server, terminal=terminal)
+        said += [how] if how else []
         if said:
             shaped["advice"] = " ".join(said)
     return shaped

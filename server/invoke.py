@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 from toolscout.errors import InvalidArguments, NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import EnvVar, Install, JsonObject, Review, Server, ServerState, Tool
 from toolscout.server.asking import Asking, CannotAsk
+from toolscout.server.find import LOOK, LOOK_AT, LOOK_INTO, LOOK_READY, worded
 from toolscout.server.install import Installer, answer_in, refused, without_answer
 from toolscout.server.launch import how_to_add, install_command
 from toolscout.server.offer import Offer, accepted
@@ -37,14 +38,8 @@ _MISSING_CAPABILITY = -32021
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _SUGGESTED = 5
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
-_NAMES_A_SERVER = (
-    "'{server_id}' is a server, not a tool. Its tools can be called: find_tools with servers: "
-    '["{server_id}"] has them.'
-)
-_INSTALLED = (
-    "'{server_id}' is installed now. Nothing was called, as its tools were not known before: find_tools with servers: "
-    '["{server_id}"] has them.'
-)
+_NAMES_A_SERVER = "'{server_id}' is a server, not a tool. Its tools can be called: "
+_INSTALLED = "'{server_id}' is installed now. Nothing was called, as its tools were not known before: "
 _OFFERED = frozenset({ServerState.NEEDS_INSTALL, ServerState.NEEDS_KEY})
 
 
@@ -54,7 +49,7 @@ class Invoker:
     ``find_tool`` and ``server_of`` look up records, ``suggest_ids`` gives the ids nearest to a wrong one,
     ``signature_of`` the signature of such a one, both without asking the catalogue. Without an
     ``installer`` nobody is asked whether a server may be installed; without a ``governor`` no policy holds. ``look``
-    brings what ``find_tool`` knows of a tool up to date.
+    brings what ``find_tool`` knows of a tool up to date. ``terminal``: a person at a command line reads the answers.
     """
 
     def __init__(
@@ -69,8 +64,10 @@ class Invoker:
         governor: Governor | None = None,
         look_again: Callable[[str], None] | None = None,
         look: Callable[[str], Awaitable[None]] | None = None,
+        terminal: bool = False,
     ) -> None:
         self._look = look
+        self._worded = partial(worded, terminal=terminal)
         self._look_again = look_again
         self._find_tool = find_tool
         self._server_of = server_of
@@ -171,7 +168,7 @@ class Invoker:
                 passage.decide(tool, unwrap_envelope(tool_id, arguments, tool.input_schema))
             absence = self._absence(tool, server)
             if tool.is_server and absence is None:
-                return _noted(passage, "invalid_arguments", _error(_NAMES_A_SERVER.format(server_id=tool.server_id)))
+                return _noted(passage, "invalid_arguments", _error(self._into(_NAMES_A_SERVER, tool)))
             installs = asking if asking is not None and asking.installs and not dry_run else None
             offer = await self._offer(tool, server, absence, installs)
             sent = unwrap_envelope(tool_id, arguments, tool.input_schema)
@@ -188,7 +185,7 @@ class Invoker:
                 if result is not None:
                     return _noted(passage, "install_asked", result)
                 if tool.is_server:
-                    return _noted(passage, "installed", _text(_INSTALLED.format(server_id=tool.server_id)))
+                    return _noted(passage, "installed", _text(self._into(_INSTALLED, tool)))
                 tool = self._installed(tool_id)
             relayed = without_answer(relayed)
             if passage is not None:
@@ -302,9 +299,7 @@ class Invoker:
             )
         near = [t for t in self._suggest_ids(tool_id) if t != tool_id][:_SUGGESTED]
         hint = f"Nearest: {', '.join(map(self._signed, near))}." if near else ""
-        raise NotFound(
-            f"There is no tool '{tool_id}'.", hint=f"{hint} Use find_tools to look for the right one.".strip()
-        )
+        raise NotFound(f"There is no tool '{tool_id}'.", hint=f"{hint} {self._worded(LOOK)}".strip())
 
     def _bare(self, tool_id: str) -> str:
         """The id without the signature that small models copy along with it, as answers show the two together."""
@@ -334,7 +329,7 @@ class Invoker:
             )
         raise NotAllowed(
             f"The tool '{tool.tool_id}' {what} quarantined: a person has to approve it before it may be called.",
-            hint=f"Ask them to run: toolscout review {shlex.quote(tool.server_id)}",
+            hint=self._worded(LOOK_AT).format(command=f"toolscout review {shlex.quote(tool.server_id)}"),
             kind="quarantined",
         )
 
@@ -345,7 +340,7 @@ class Invoker:
         wrong now. Whether it is configured counts at each call, also while a process of it lives.
         """
         if (config := self._pool.config(tool.server_id)) is not None:
-            return _switched_off(tool.server_id) if config.disabled else None
+            return self._switched_off(tool.server_id) if config.disabled else None
         state = server.state if server is not None else ServerState.NEEDS_INSTALL
         if state is ServerState.NEEDS_KEY and server is not None:
             needed = [v for v in server.install.env if v.required or v.secret]
@@ -357,13 +352,23 @@ class Invoker:
             )
         if state is ServerState.UNAVAILABLE:
             checked = f" (last tried {server.checked_at})" if server is not None and server.checked_at else ""
-            hint = "Use find_tools (ready_only) for another one."
+            hint = self._worded(LOOK_READY)
             if server is not None and (command := install_command(server)):
                 hint += f" Or a person can try it; it is started with: {command}. {how_to_add(server)}"
             return NotAllowed(
                 f"The server '{tool.server_id}' is not available{checked}.", hint=hint, kind="unavailable"
             )
         return _not_installed(tool.server_id, server)
+
+    def _switched_off(self, server_id: str) -> NotAllowed:
+        return NotAllowed(
+            f"The server '{server_id}' is switched off: its entry in mcp.json says \"disabled\".",
+            hint=f'{self._worded(LOOK_READY)} Or a person can take "disabled" out of that entry.',
+            kind="unavailable",
+        )
+
+    def _into(self, said: str, tool: Tool) -> str:
+        return (said + self._worded(LOOK_INTO)).format(server_id=tool.server_id)
 
     def _dry_run(self, tool: Tool, arguments: JsonObject, passage: Passage | None) -> JsonObject:
         report: JsonObject = {
@@ -402,14 +407,6 @@ def _usage(tool: Tool) -> str:
     return (
         f"Signature: {tool.name}({compact_signature(tool)})\nInput schema: {bounded_schema(tool.input_schema)}\n"
         "Correct the arguments and call again with the same tool_id."
-    )
-
-
-def _switched_off(server_id: str) -> NotAllowed:
-    return NotAllowed(
-        f"The server '{server_id}' is switched off: its entry in mcp.json says \"disabled\".",
-        hint='Use find_tools (ready_only) for another one. Or a person can take "disabled" out of that entry.',
-        kind="unavailable",
     )
 
 

@@ -18,7 +18,7 @@ from toolscout.index.catalogue import Catalogue
 from toolscout.index.pack.sources import PackSources
 from toolscout.records import EnvVar, Install, Review, Server, ServerState, Source, Tool, Transport
 from toolscout.server.config import UpstreamConfig
-from toolscout.server.contract import FIND_OUTPUT
+from toolscout.server.contract import FIND_OUTPUT, SUGGEST_OUTPUT
 from toolscout.server.engine import Engine
 from toolscout.server.launch import needs, package_of
 from toolscout.server.offer import make_offer
@@ -197,6 +197,55 @@ def test_add_says_which_key_and_which_login_a_server_wants(
 def test_find_in_a_terminal_shows_the_key(environment: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["find", "start playing a song on Spotify"]) == 0
     assert "    needs SPOTIFY_TOKEN\n" in capsys.readouterr().out
+
+
+_FOR_AGENTS = ("find_tools", "invoke it", "Invoke its", "the user", "ready_only", "Ask them", "say so instead")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["find", "weather forecast for Oslo"], "run: toolscout add acme/weather"),
+        (
+            ["find", "start playing a song on Spotify"],
+            "Set that, then run: toolscout add acme/spotify",
+        ),
+        (["find", "create a page in Notion"], "toolscout add vendor/notion"),
+        (["find", "reset the Salesforce password"], "No server for Salesforce is installed"),
+        (["find", "weather forecast for Oslo", "--ready", "--read-only"], "filters (--read-only, --ready)"),
+        (["suggest", "weather forecast for Oslo"], "run: toolscout add acme/weather"),
+        (["suggest", "create a page in Notion"], "toolscout add vendor/notion"),
+        (["invoke", "acme/weather/get_forecast", '{"city": "x"}'], "toolscout add acme/weather"),
+        (["invoke", "nobody/nothing"], "toolscout find"),
+        (["suggest", "x", "--tool", "qqq"], "toolscout find"),
+    ],
+)
+def test_the_command_line_names_commands_and_does_not_speak_to_agents(
+    environment: Settings, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    execute(words)
+    shown = "".join(capsys.readouterr())
+    assert said in shown, shown
+    assert not [text for text in _FOR_AGENTS if text in shown]
+
+
+async def test_a_suggested_call_says_where_its_server_is_not_installed(boxed: Settings) -> None:
+    async with client_of(boxed) as client:
+        answer = await client.call_tool_mcp("suggest_call", {"task": "weather forecast for Oslo"})
+    jsonschema.validate(answer.structured_content, SUGGEST_OUTPUT)
+    call = answer.structured_content["calls"][0]
+    assert call["state"] == "needs_install" and call["advice"].startswith("needs_install: invoke it")
+
+
+def test_the_first_find_of_an_empty_home_has_the_starter_tools(
+    environment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TOOLSCOUT_STARTER")
+    assert execute(["find", "convert a time from one timezone to another", "--json"]) == 0
+    captured = capsys.readouterr()
+    first = json.loads(captured.out)["tools"][0]
+    assert (first["tool_id"], first["state"]) == ("time/convert_time", "ready")
+    assert "three small servers" in captured.err
 
 
 @pytest.mark.parametrize(

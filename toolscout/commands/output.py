@@ -117,7 +117,7 @@ def with_engine(work: Callable[[Engine], Awaitable[T]], *, settings: Settings | 
     from toolscout.settings import load_settings
 
     async def main() -> T:
-        async with Engine(settings or load_settings()) as engine:
+        async with Engine(settings or load_settings(), terminal=True) as engine:
             return await work(engine)
 
     return asyncio.run(main())

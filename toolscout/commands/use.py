@@ -30,7 +30,7 @@ def find(
     as_json: AsJson = False,
 ) -> None:
     """Find the tools that fit what you want to do. Exits with 3 if none fits."""
-    settings, pack_date = _settings_and_pack(ready)
+    settings, pack_date = _settings_and_pack()
     answer = with_engine(
         lambda engine: engine.find_tools(
             query,
@@ -53,11 +53,8 @@ def find(
         raise typer.Exit(NotFound.exit_code)
 
 
-def _settings_and_pack(ready: bool) -> tuple[Settings, str]:
-    """The settings of a search, and the date of the pack that it reaches, if any.
-
-    On an empty home the pack is searched by itself: starting the starter set first would take seconds.
-    """
+def _settings_and_pack() -> tuple[Settings, str]:
+    """The settings of a search, and the date of the pack that it reaches, if any."""
     from toolscout.index.pack.current import find_pack
     from toolscout.settings import load_settings
 
@@ -66,9 +63,8 @@ def _settings_and_pack(ready: bool) -> tuple[Settings, str]:
         found = find_pack(settings)
     except ToolscoutError:
         found = None  # the search says what is wrong
-    if found is not None and not ready and not settings.servers_file.exists():
-        settings = settings.model_copy(update={"starter": False})
-        note("Nothing is installed here yet; `toolscout add starter` adds three small servers to try.")
+    if settings.starter and not settings.servers_file.exists():
+        note("The first start lists the tools of three small servers that come with Toolscout.")
     return settings, found.manifest.date if found is not None else ""
 
 
@@ -134,6 +130,8 @@ def _show_suggestion(answer: dict[str, Any]) -> None:
         say(f"{step}toolscout invoke {_quoted(call['tool_id'])} {_quoted(arguments)}")
         unsure = answer.get("model") and call["confidence"] < _UNSURE
         warning = "; the model is unsure: read tool and arguments first" if unsure else ""
+        if call.get("advice"):
+            say(f"    {printable(call['advice'])}")
         say(f"    {state}, confidence {call['confidence']:.2f}{warning}")
         if call["missing"]:
             say(f"    missing: {', '.join(map(printable, call['missing']))}")
