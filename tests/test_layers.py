@@ -16,6 +16,7 @@ from toolscout.index.layers import LayeredIndex, LayerParams, layer_params, writ
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.search import Answer, Filters, SearchIndex, ToolRequest
 from toolscout.records import Server, Tool
+from toolscout.server.contract import FIND_INPUT
 from toolscout.settings import Settings
 
 OWN = {"acme/github": "my-github", "acme/weather": "my-weather", "demo/time": "my-time", "acme/pdf": "my-pdf"}
@@ -149,6 +150,17 @@ def test_no_more_than_the_limit_is_answered_and_nothing_twice(both: LayeredIndex
     for query in (RAIN, "refund a payment in Stripe"):
         found = ids(both.find(query, limit=limit, dynamic=False))
         assert 0 < len(found) <= limit and len(set(found)) == len(found)
+
+
+def test_an_answer_is_as_long_as_find_tools_promises(both: LayeredIndex) -> None:
+    asked = [ToolRequest(tool=tool) for tool in (RAIN, "refund a payment in Stripe", "play a song on Spotify")]
+    for limit in (1, 2, 5):
+        assert len(both.find(RAIN, limit=limit).hits) <= 2 * limit
+        several = both.find(requests=asked, limit=limit)
+        assert len(several.hits) <= 2 * max(limit, len(asked))
+        assert {1, 2, 3} - set(several.unserved) == {n for hit in several.hits for n in hit.requests}
+    promise = FIND_INPUT["properties"]["limit"]["description"]
+    assert "twice as many" in promise and "one at least for each of several requests" in promise
 
 
 @pytest.mark.parametrize("limit", [0, 51])

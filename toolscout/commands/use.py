@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 def find(
     query: Annotated[str, typer.Argument(help="What you want to do, in plain words (English finds most).")],
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=50, help="How many tools to aim for.")] = 5,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit", "-n", min=1, max=50, help="How many tools to aim for; up to twice as many if about as good."
+        ),
+    ] = 5,
     server: Annotated[
         list[str] | None, typer.Option(help="Search only this server. Repeatable.", show_default=False)
     ] = None,
