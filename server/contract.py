@@ -50,8 +50,8 @@ FIND_INPUT: dict[str, Any] = {
             "minimum": 1,
             "maximum": 50,
             "default": 5,
-            "description": "How many tools to aim for: fewer come back when one stands clear, up to twice as many when they "
-            "are about as good, one at least for each of several requests.",
+            "description": "How many tools to aim for: fewer come back when one stands clear, up to twice as many when "
+            "they are about as good, one at least for each of several requests.",
         },
         "detail": {
             "type": "string",

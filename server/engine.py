@@ -111,6 +111,7 @@ class Engine:
         self._box: PackIndex | None = None
         self._priors: Floats | None = None
         self._pointer: tuple[int, int] | None = None
+        self._pack_pointer: tuple[int, int] | None = None
         self._pointer_checked = 0.0
         self._configured: Mapping[str, UpstreamConfig] | None = None
         self._unreadable = ""
@@ -305,7 +306,7 @@ class Engine:
         now = time.monotonic()
         if now - self._pointer_checked >= _POINTER_CHECK_SECONDS:
             self._pointer_checked = now
-            if self._read_pointer() != self._pointer:
+            if (self._read_pointer(), self._read_pack_pointer()) != (self._pointer, self._pack_pointer):
                 await self._reopen()
         if self._index is None:
             if await self._run(self._is_stale):
@@ -821,18 +822,19 @@ class Engine:
             return self._catalogue
 
     def _read_pointer(self) -> tuple[int, int] | None:
-        try:
-            found = (self.settings.index_dir / "CURRENT").stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ino
+        return _mark(self.settings.index_dir / "CURRENT")
+
+    def _read_pack_pointer(self) -> tuple[int, int] | None:
+        from toolscout.index.pack.current import CURRENT, packs_folder
+
+        return _mark(packs_folder(self.settings) / CURRENT)
 
     def _open_index(self) -> None:
         from toolscout.index.encoder import make_encoder
         from toolscout.index.search import SearchIndex
 
         with self._lock:
-            pointer = self._read_pointer()
+            pointer, pack_pointer = self._read_pointer(), self._read_pack_pointer()
             encoder = make_encoder(self.settings)
             if self._index is not None and self._index.encoder.fingerprint == encoder.fingerprint:
                 encoder = self._index.encoder  # its model is loaded: the next query need not wait for it again
@@ -841,7 +843,7 @@ class Engine:
             if pointer is not None and pointer != self._pointer:
                 self._own = SearchIndex.open(self.settings.index_dir, encoder)
                 self._priors = self._read_priors(self._own)
-            self._pointer, self._box = pointer or self._pointer, box
+            self._pointer, self._pack_pointer, self._box = pointer or self._pointer, pack_pointer, box
             self._index = self._own if box is None else join(self._own, box, self.configured())
             if self._index is not None:
                 self.behind = describe_catalogue(len(self._index), self.index_servers, self._names(self._index))
@@ -927,6 +929,15 @@ class Engine:
 
     async def _write(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writing, work)
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    """What tells one version of a file from the next; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 def _tell(**facts: Any) -> None:

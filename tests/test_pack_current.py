@@ -19,11 +19,13 @@ from toolscout.cli import execute
 from toolscout.commands.catalog import pack_facts
 from toolscout.errors import BadInput, ModelError, NotAllowed, NotFound, StorageError
 from toolscout.index.encoder import make_encoder
+from toolscout.index.layers import LayeredIndex
 from toolscout.index.pack import current, signature
 from toolscout.index.pack.current import find_pack, install_pack, packs_folder, roll_back
 from toolscout.index.pack.file import PackFile, write_pack
 from toolscout.index.pack.signature import believed, check, make_key, sha256, sign, signature_file
 from toolscout.server.box import open_box
+from toolscout.server.engine import Engine
 from toolscout.server.pack_update import update_pack
 from toolscout.settings import Settings
 
@@ -173,6 +175,23 @@ def test_an_open_pack_stays_open_until_there_is_another(shop: Shop) -> None:
     assert first.find("will it rain in Oslo", abstain=False).hits, "the old one can be read as long as it is held"
 
 
+async def test_a_running_server_takes_a_newer_pack_at_its_next_search(shop: Shop) -> None:
+    async def searched(engine: Engine) -> str:
+        engine._pointer_checked = 0.0  # as a second later
+        index = await engine.index()
+        assert isinstance(index, LayeredIndex)
+        return index.box.storage.pack.manifest.date
+
+    async with Engine(shop.settings) as engine:
+        assert await searched(engine) == "2026-11-01"
+        shop.take(shop.make("2026-11-10"))
+        assert await searched(engine) == "2026-11-10"
+        same = await engine.index()
+        assert await searched(engine) == "2026-11-10" and await engine.index() is same, "nothing is opened in vain"
+        roll_back(shop.settings)
+        assert await searched(engine) == "2026-11-01"
+
+
 # --- what is believed ------------------------------------------------------------------------------------------------
 
 
@@ -252,9 +271,7 @@ def test_a_pack_that_this_encoder_cannot_search_is_refused(shop: Shop) -> None:
         update_pack(str(shop.make("2026-11-20", encoder="of another")), shop.settings)
     assert shop.in_use == "2026-11-01" and not shop.kept
     shop.take(shop.make("2026-11-25", encoder="of another"))
-    assert update_pack(str(shop.make("2026-11-20")), shop.settings).date == "2026-11-20", (
-        "the other is no bar"
-    )
+    assert update_pack(str(shop.make("2026-11-20")), shop.settings).date == "2026-11-20", "the other is no bar"
 
 
 def test_going_back_uses_the_pack_before(shop: Shop) -> None:
