@@ -94,6 +94,7 @@ class Engine:
         self.settings = settings
         self.serving = serving
         self.terminal = terminal
+        self._values = known_values(settings)
         self.servers = ServersFile(settings.servers_file)
         self.behind = ""
         """The sentence on what stands behind the search; empty while that is not known yet."""
@@ -237,7 +238,7 @@ class Engine:
 
             self._installer = Installer(
                 add=self._install, count=self._count, configured=self.configured,
-                values=known_values(self.settings), sandbox=self.settings.sandbox,
+                values=self._values, sandbox=self.settings.sandbox,
             )  # fmt: skip
             self._invoker = Invoker(
                 find_tool=self._tool_or_held, server_of=self._server, suggest_ids=self._similar,
@@ -494,15 +495,15 @@ class Engine:
                 if not hit.tool.is_server
             ]
             if not candidates:
-                server, server_id = answer.hits[0].server, answer.hits[0].server_id
-                state = self.state_of(server, server_id)
-                how = advice_on(server, server_id, state, whole=True, terminal=self.terminal)
+                first = answer.hits[0]
+                state = self.state_of(first.server, first.server_id)
+                how = advice_on(first.server, first.server_id, state, whole=True, terminal=self.terminal)
                 self.journal.note("suggest", task, None, "abstained", started)
                 return {
                     "calls": [],
                     "alternatives": [hit.tool_id for hit in answer.hits[:3]],
                     "abstained": True,
-                    "reason": f"A server would serve this, {server_id}. {how}",
+                    "reason": f"A server would serve this, {first.server_id}. {how}",
                 }
         index = await self.index()
         near = await self._run(partial(self._worked, index, task))
@@ -516,8 +517,8 @@ class Engine:
             call["state"] = str(state)
             if how := advice_on(server, server_id, state, terminal=self.terminal):
                 call["advice"] = how
-        first = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
-        self.journal.note("suggest", task, first, "abstained" if shaped["abstained"] else "ok", started)
+        written = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
+        self.journal.note("suggest", task, written, "abstained" if shaped["abstained"] else "ok", started)
         return shaped
 
     async def invoke(self, tool_id: str, arguments: dict[str, Any] | str, **options: Any) -> CallResult:
@@ -639,7 +640,8 @@ class Engine:
             return ServerState.UNAVAILABLE if config.disabled else ServerState.READY
         if state is ServerState.UNAVAILABLE:
             return state
-        return ServerState.NEEDS_KEY if server is not None and needs(server) else ServerState.NEEDS_INSTALL
+        unset = server is not None and any(name not in self._values for name in needs(server))
+        return ServerState.NEEDS_KEY if unset else ServerState.NEEDS_INSTALL
 
     async def _install(self, config: UpstreamConfig) -> None:
         """Start a server that a person has approved, bring in its tools through the guard, and configure it.

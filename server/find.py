@@ -175,7 +175,7 @@ def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
     if shaped["state"] != ServerState.READY and server is not None:
         if server.publisher:
             shaped["publisher"] = publisher_shown(server)
-        if wanted := needs(server)[:_NEEDS]:
+        if shaped["state"] == ServerState.NEEDS_KEY and (wanted := needs(server)[:_NEEDS]):
             shaped["needs"] = wanted
     if hit.why:
         shaped["why"] = "; ".join(hit.why)[:80]
