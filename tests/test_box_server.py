@@ -154,6 +154,28 @@ def test_add_by_an_unknown_name_says_what_can_be_given(
     assert "No server 'Zorblax' is known" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("written", "meant"), [("GitHubb", "GitHub"), ("Spotfy", "Spotify"), ("wether", "weather")])
+def test_add_by_a_name_with_a_slip_names_what_is_near(
+    environment: Settings, capsys: pytest.CaptureFixture[str], written: str, meant: str
+) -> None:
+    assert execute(["add", written, "--no-check"]) == 3
+    said = capsys.readouterr().err
+    assert f"No server '{written}' is known. Near it: " in said and meant in said
+
+
+def test_add_by_a_name_that_one_server_has_does_not_speak_of_several(
+    environment: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert execute(["add", "Spotify", "--no-check", "--json"]) == 3
+    captured = capsys.readouterr()
+    failure = json.loads(captured.out)
+    assert [(c["server_id"], c["needs"]) for c in failure["choices"]] == [("acme/spotify", ["SPOTIFY_TOKEN"])]
+    assert "several" not in captured.err and "toolscout add acme/spotify" in captured.err
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert execute(["add", "Spotify", "--no-check", "--yes"]) == 0
+    assert list(json.loads(environment.servers_file.read_text())["mcpServers"]) == ["acme/spotify"]
+
+
 def test_add_by_an_id_of_the_pack_writes_its_entry(environment: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["add", "acme/github", "--no-check", "--yes"]) == 0, capsys.readouterr().err
     entry = json.loads(environment.servers_file.read_text())["mcpServers"]["acme/github"]

@@ -209,6 +209,7 @@ def _report(error: ToolscoutError, arguments: Sequence[str]) -> None:
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in own and own[:1] != ["eval"]:
         failure = {"error": str(error), "hint": error.hint, "exit_code": error.exit_code}
+        failure |= {"choices": error.choices} if error.choices else {}
         print(json.dumps(failure, ensure_ascii=False))
         sys.stdout.flush()
     print(f"toolscout: {error.sentence()}", file=sys.stderr)

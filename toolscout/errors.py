@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class ToolscoutError(Exception):
     """Base of all expected failures.
@@ -14,9 +17,11 @@ class ToolscoutError(Exception):
     kind = "error"
     """Why, as one word for logs, metrics and traces; an instance may say it more closely."""
 
-    def __init__(self, message: str, hint: str = "", *, kind: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", *, kind: str = "", choices: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.hint = hint
+        self.choices = choices
+        """What may have been meant, for programs."""
         if kind:
             self.kind = kind
 

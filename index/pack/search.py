@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -71,6 +72,15 @@ class PackIndex(SearchIndex):
         best = sorted(rows, key=lambda row: (-float(self.storage.trust[row]), row))
         found = [self.storage.server(row) for row in best]
         return sorted(found, key=lambda server: not server.official)[:count]
+
+    def names_like(self, text: str, count: int = 3) -> list[str]:
+        """Names of products with servers, and ids of servers, that are written much like a text."""
+        products = self.storage.products
+        names = {
+            products.name(n).casefold(): products.name(n) for n in range(len(products)) if len(products.servers(n))
+        }
+        close = [names[one] for one in difflib.get_close_matches(text.casefold(), list(names), n=count, cutoff=0.75)]
+        return (close or self._close_servers(text))[:count]
 
     def mentioned(self, ask: Ask) -> Sequence[Mention]:
         """Products that a request names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -183,24 +184,41 @@ def _known_server(name: str, settings: Settings) -> Server:
         if server is None and (choices := box.servers_called(name)):
             return _chosen(name, choices)
     if server is None:
+        near = [shlex.quote(one) for one in box.names_like(name)] if box is not None else []
+        hint = f"Near it: {', '.join(near)} (toolscout add {near[0]}). {hint}" if near else hint
         raise NotFound(f"No server {name!r} is known.", hint)
     return server
 
 
 def _chosen(name: str, choices: Sequence[Server]) -> Server:
-    """The server that a person chooses. Raises NotFound where there is nobody to ask."""
+    """The server that a person chooses; the only one there is. Raises NotFound where there is nobody to ask."""
+    one = len(choices) == 1
+    if one and sys.stdin.isatty():
+        return choices[0]
     lines = [f"{number}. {line}" for number, line in enumerate(map(fact_line, choices), 1)]
-    note(f"Servers for {name!r}, the most trusted first:")
+    note(f"The one server for {name!r}:" if one else f"Servers for {name!r}, the most trusted first:")
     for line in lines:
         note(f"  {line}")
     if not sys.stdin.isatty():
         raise NotFound(
-            f"{name!r} may mean several servers.", f"Name one by its id: toolscout add {choices[0].server_id}"
+            f"{name!r} is no id of a server." if one else f"{name!r} may mean several servers.",
+            f"Name {'it' if one else 'one'} by its id: toolscout add {choices[0].server_id}",
+            choices=[_choice(server) for server in choices],
         )
     number = 0
     while not 1 <= number <= len(choices):
         number = typer.prompt(f"Which one (1 to {len(choices)})", type=int, default=1, err=True)
     return choices[number - 1]
+
+
+def _choice(server: Server) -> dict[str, Any]:
+    from toolscout.server.launch import needs
+
+    return {
+        "server_id": server.server_id, "publisher": server.publisher, "official": server.official,
+        "downloads": int(server.popularity or 0), "license": server.license, "needs": needs(server),
+        "description": server.description,
+    }  # fmt: skip
 
 
 def fact_line(server: Server) -> str:
