@@ -44,6 +44,9 @@ Mask = npt.NDArray[np.bool_]
 PARAMS_FILE = "layers.json"
 
 _LEADING = 2
+_MAKERS_AMONG = 40
+"""Best rows of the pack among which the maker's own server is looked for."""
+
 SURE = 0.8
 """Probability that the own layer leads from which on nothing of the pack is offered beside it."""
 
@@ -262,7 +265,7 @@ class LayeredIndex:
             if self.own is not None and own_filters is not None and len(self.own):
                 own = self.own.rank(self.own.asked_here(ask), own_mask, depth, favoured)
             judged.append(self.judge(ask, own if own is not None and len(own.rows) else None,
-                                     self.box.rank(ask, box_mask, depth)))  # fmt: skip
+                                     self.box.rank(ask, box_mask, max(depth, _MAKERS_AMONG))))  # fmt: skip
         return self._answer(judged, limit, exemplars, dynamic, abstain, len(requests), query is not None, started)
 
     def judge(self, ask: Ask, own: Ranking | None, box: Ranking) -> Judged:
@@ -386,8 +389,21 @@ class LayeredIndex:
         if own_leads and one.own is not None and self.own is not None:
             found = first(self.own, one.own, share)
         if box_serves and len(found) < share and not (found and (spelled or one.own_leads >= SURE)):
-            found += first(self.box, one.box, share - len(found))
+            offered = first(self.box, one.box, share - len(found))
+            found += offered + self._makers(one.box, len(offered))
         return found
+
+    def _makers(self, ranking: Ranking, count: int) -> list[tuple[SearchIndex, Place]]:
+        """The best that makers themselves publish for products that are named for sure and not installed, where none
+        of it is among the first ``count``: many small servers for one product shall not hide its own."""
+        products = self.box.storage.products
+        named = [m.product for m in self.box.mentioned(ranking.ask) if m.sure and m.product not in self._here]
+        if not named:
+            return []
+        servers = self.box.tool_servers[ranking.rows]
+        theirs = np.flatnonzero(np.isin(servers, np.concatenate([products.servers(product) for product in named])))
+        place = next((int(n) for n in theirs if self.box.storage.server(int(servers[n])).official), -1)
+        return [(self.box, Place(ranking, place, {ranking.ask.number}))] if place >= count else []
 
     def _nearest(self, one: Judged) -> list[tuple[SearchIndex, Place]]:
         own = [(self.own, one.own)] if self.own is not None and one.own is not None else []

@@ -51,7 +51,7 @@ FIND_INPUT: dict[str, Any] = {
             "maximum": 50,
             "default": 5,
             "description": "How many tools to aim for: fewer come back when one stands clear, up to twice as many when "
-            "they are about as good, one at least for each of several requests.",
+            "they are about as good or the maker's own server joins, one at least for each of several requests.",
         },
         "detail": {
             "type": "string",

@@ -12,6 +12,7 @@ from pack_fixture import Built
 from toolscout.errors import BadInput, StorageError
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
+from toolscout.index.encoder import make_encoder
 from toolscout.index.layers import LayeredIndex, LayerParams, layer_params, write_layer_params
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.search import Answer, Filters, SearchIndex, ToolRequest
@@ -257,6 +258,22 @@ def test_tools_can_be_left_out_of_either_layer(both: LayeredIndex) -> None:
     without = frozenset({"my-weather/get_forecast", "acme/weather/get_forecast", "gone/tool"})
     found = ids(both.find(RAIN, filters=Filters(without=without), dynamic=False, limit=20, abstain=False))
     assert found and not without & set(found)
+
+
+@pytest.mark.parametrize(
+    ("query", "maker"),
+    [
+        ("create a Jira issue", "vendor/atlassian"),
+        ("list open Jira bugs in project ABC", "vendor/atlassian"),
+        ("post a message to the general channel on Slack", "vendor/slack"),
+        ("send an email with Gmail", "vendor/gmail"),
+    ],
+)
+def test_the_makers_own_server_is_offered_where_its_product_is_named(with_pack: Path, query: str, maker: str) -> None:
+    encoder = make_encoder(Settings())
+    box = PackIndex.open_pack(with_pack, encoder)
+    found = servers(LayeredIndex(None, box, layer_params(encoder)).find(query))
+    assert found.count(maker) == 1 and len(found) <= 10
 
 
 # --- several requests ------------------------------------------------------------------------------------------------
