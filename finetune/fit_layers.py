@@ -10,9 +10,9 @@ server has, by the pack; requests that nothing serves, by neither. Products that
 hiding the servers of a named one.
 
 1. ``join``: logistic regression whether the own layer leads (`layers.join_features`).
-2. ``box``: logistic regression whether the pack serves a request (`layers.box_features`); nothing is installed.
-3. The limits: ``join_at`` leaves the pack nine of ten requests that name a product that is not installed, and loses at
-   most ``--lost`` of the installed ones; ``box_at`` refuses at most ``--refused`` of the requests that the pack serves
+2. ``kind``: ridge logistic regression on the request's vector whether software serves such a request at all, then
+   ``box``: logistic regression whether the pack serves a request (`layers.box_features`); nothing is installed.
+3. The limits: ``join_at`` loses ``--lost`` of the requests that an installed tool serves; ``box_at`` refuses at most ``--refused`` of the requests that the pack serves
    and that name no product of it: one that is named is always offered.
 """
 
@@ -51,7 +51,8 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 DEPTH = 10
-_NAMED_ELSEWHERE = 0.92
+_FOLDS = 5
+_KIND_PENALTY = 100.0
 
 
 class _NoExemplars:
@@ -72,10 +73,11 @@ class Asked:
 
 @dataclass
 class Fresh:
-    """One request where nothing is installed."""
+    """One request where nothing is installed, with its vector."""
 
     box: dict[str, float]
     served: bool
+    vector: Floats
 
 
 def draw_installations(servers: Sequence[str], trust: Floats, count: int, rng: np.random.Generator) -> list[list[str]]:
@@ -144,17 +146,16 @@ def ask_fresh(
     for query, serves in everyday:
         ask = box.ask(query)
         ranking = box.rank(ask, joined.visible, DEPTH)
-        found.append(
-            Fresh(box_features(ranking, joined.named(ask, ranking), box.storage.unknown_words(ask.text)), serves)
-        )
+        features = box_features(ranking, joined.named(ask, ranking), box.storage.unknown_words(ask.text), [])
+        found.append(Fresh(features, serves, ask.tool_vector.astype(np.float64)))
     nothing = [c for c in calls if not c.gold]
     for call, is_hidden in [*((c, False) for c in [*drawn, *nothing]), *((c, True) for c in hidden)]:
         ask = box.ask(call.query)
         visible = joined.visible & without(box, theirs_of[call.id] or set()) if is_hidden else joined.visible
         ranking = box.rank(ask, visible, DEPTH)
         named = Named(nowhere=1) if is_hidden else joined.named(ask, ranking)
-        features = box_features(ranking, named, box.storage.unknown_words(ask.text))
-        found.append(Fresh(features, bool(call.gold) and not is_hidden))
+        features = box_features(ranking, named, box.storage.unknown_words(ask.text), [])
+        found.append(Fresh(features, bool(call.gold) and not is_hidden, ask.tool_vector.astype(np.float64)))
     return found
 
 
@@ -200,14 +201,15 @@ def fit(
     elsewhere = np.array([a.served and not a.installed for a in asked])
     served = np.array([f.served for f in fresh])
     join_weights, join_bias = _regress(join, installed)
+    vectors = np.array([f.vector for f in fresh])
+    kind = np.append(*_regress(vectors[~hidden], served[~hidden], _KIND_PENALTY)).round(3)
+    # Each row's own label must not be in its feature: the rows are told by the other folds.
+    box[:, BOX.index("kind")] = _held_out(vectors, served, hidden)
     box_weights, box_bias = _regress(box[~hidden], served[~hidden])
     leads = 1 / (1 + np.exp(-(join @ join_weights + join_bias)))
     serves = 1 / (1 + np.exp(-(box @ box_weights + box_bias)))
-    # Who names a product that is not installed does not want another's tool: nine of ten such requests are the pack's.
     naming = np.array([not a.installed and a.join["named_elsewhere"] > 0 for a in asked])
-    most = float(np.quantile(leads[installed], lost))
-    least = float(np.quantile(leads[installed], lost / 4))
-    join_at = min(max(least, float(np.quantile(leads[naming], _NAMED_ELSEWHERE))), most)
+    join_at = float(np.quantile(leads[installed], lost))
     unnamed = np.array([not f.box["named"] for f in fresh])
     box_at = float(np.quantile(serves[served & unnamed], refused))
     # A product that nobody serves looks like one that is served but for its name: so much takes nine of ten under it.
@@ -218,6 +220,7 @@ def fit(
         join_at=round(join_at, 4),
         box={n: round(float(w), 4) for n, w in zip(BOX, box_weights, strict=True)} | {"absent": round(absent, 4)},
         box_bias=round(box_bias, 4),
+        kind=kind.tolist(),
         box_at=round(box_at, 4),
     )
     return params, {
@@ -233,16 +236,27 @@ def fit(
     }
 
 
-def _regress(features: Floats, labels: Mask) -> tuple[Floats, float]:
-    """Logistic regression by Newton's method with a little L2, on standardized features."""
+def _held_out(vectors: Floats, served: Mask, hidden: Mask) -> Floats:
+    """The log odds of each row by what is fitted on the other folds."""
+    fold = np.random.default_rng(0).integers(0, _FOLDS, len(vectors))
+    found = np.zeros(len(vectors))
+    for number in range(_FOLDS):
+        others = (fold != number) & ~hidden
+        weights, bias = _regress(vectors[others], served[others], _KIND_PENALTY)
+        found[fold == number] = vectors[fold == number] @ weights + bias
+    return found
+
+
+def _regress(features: Floats, labels: Mask, penalty: float = 1.0) -> tuple[Floats, float]:
+    """Logistic regression by Newton's method with an L2 penalty, on standardized features."""
     centre, scale = features.mean(axis=0), features.std(axis=0) + 1e-9
     x = np.concatenate([(features - centre) / scale, np.ones((len(features), 1))], axis=1)
     w = np.zeros(x.shape[1])
-    penalty = np.diag([1.0] * features.shape[1] + [1e-6])
+    ridge = np.diag([penalty] * features.shape[1] + [1e-6])
     for _ in range(50):
         chance = 1 / (1 + np.exp(-(x @ w)))
-        curve = (x.T * (chance * (1 - chance))) @ x + penalty
-        step = np.linalg.solve(curve, x.T @ (chance - labels) + penalty @ w)
+        curve = (x.T * (chance * (1 - chance))) @ x + ridge
+        step = np.linalg.solve(curve, x.T @ (chance - labels) + ridge @ w)
         w -= step
         if np.abs(step).max() < 1e-8:
             break
@@ -263,7 +277,7 @@ def main() -> None:
     parser.add_argument("--installations", type=int, default=100)
     parser.add_argument("--each", type=int, default=16)
     parser.add_argument("--fresh", type=int, default=1000)
-    parser.add_argument("--lost", type=float, default=0.02)
+    parser.add_argument("--lost", type=float, default=0.01)
     parser.add_argument("--refused", type=float, default=0.03)
     options = parser.parse_args()
     settings = Settings(home=options.home)

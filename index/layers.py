@@ -53,7 +53,7 @@ SURE = 0.8
 JOIN = ("own", "lead", "named_here", "named_elsewhere", "word_here", "word_elsewhere")
 """Features of the decision whether the own layer leads; see `join_features`."""
 
-BOX = ("tool", "server", "coverage", "nothing", "chance", "words", "length", "named", "strange", "strange_name")
+BOX = ("tool", "server", "coverage", "nothing", "chance", "words", "length", "named", "strange", "strange_name", "kind")
 """Features of the probability that the pack serves a request; see `box_features`. ``absent`` is weighed apart from
 them."""
 
@@ -68,6 +68,9 @@ class LayerParams:
     box: dict[str, float] = field(default_factory=dict)
     box_bias: float = 0.0
     box_at: float = 0.3
+    kind: list[float] = field(default_factory=list)
+    """Weights over a request's vector, with the constant last: log odds that software serves such a request at all."""
+
     fitted: str = "not fitted"
 
 
@@ -90,7 +93,7 @@ def layer_params(encoder: Encoder) -> LayerParams:
 
 def write_layer_params(path: Path, params: LayerParams) -> None:
     """Write parameters as JSON."""
-    replace_file(path, json.dumps(asdict(params), indent=2) + "\n")
+    replace_file(path, json.dumps(asdict(params)) + "\n")
 
 
 @dataclass(frozen=True)
@@ -133,11 +136,13 @@ def join_features(own: Ranking, box: Ranking, named: Named) -> dict[str, float]:
     }
 
 
-def box_features(box: Ranking, named: Named, strange: tuple[int, int]) -> dict[str, float]:
+def box_features(box: Ranking, named: Named, strange: tuple[int, int], kind: Sequence[float]) -> dict[str, float]:
     """What decides whether the pack serves a request: the shape of its ranking, and which products are named.
 
-    ``strange``: words that no tool in the pack has, and those of them that stand where a name would
-    (`PackStorage.unknown_words`).
+    Args:
+        strange: how many words no tool in the pack has, and how many of them stand where a name would
+            (`PackStorage.unknown_words`).
+        kind: `LayerParams.kind`.
     """
     words, known = box.ask.words, named.here + named.elsewhere
     return {
@@ -149,6 +154,7 @@ def box_features(box: Ranking, named: Named, strange: tuple[int, int]) -> dict[s
         "absent": float(named.nowhere > 0 and not known),
         "strange": float(strange[0]),
         "strange_name": float(strange[1]),
+        "kind": float(box.ask.tool_vector @ np.asarray(kind[:-1]) + kind[-1]) if kind else 0.0,
     }
 
 
@@ -276,7 +282,7 @@ class LayeredIndex:
             leads = fusion.logistic(self.params.join_bias, self.params.join, join_features(own, box, named))
         serves = box.probability
         if self.params.box:
-            features = box_features(box, named, self.box.storage.unknown_words(ask.text))
+            features = box_features(box, named, self.box.storage.unknown_words(ask.text), self.params.kind)
             serves = fusion.logistic(self.params.box_bias, self.params.box, features)
         if named.elsewhere or named.here:  # who names a product that is there is shown it, whatever else is asked
             serves = max(serves, self.params.box_at)

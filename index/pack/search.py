@@ -35,7 +35,7 @@ class Priors:
     """Score that a tool gains for its server: of a product that the request names, and for its publisher and use."""
 
     product: float = 0.6
-    trust: float = 0.5
+    trust: float = 0.25
 
 
 class PackIndex(SearchIndex):
