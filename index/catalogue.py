@@ -225,7 +225,7 @@ class Catalogue:
         with self._database.writing() as connection:
             tools = writing.remove_server(connection, plain(server_id))
             if tools is None:
-                raise NotFound(f"There is no server {server_id} in the catalogue.", "See `toolscout list`.")
+                raise NotFound(f"There is no server {server_id} in the catalog.", "See `toolscout list`.")
             writing.bump(connection)
         return tools
 
@@ -252,7 +252,7 @@ class Catalogue:
         with self._database.writing() as connection:
             changed = writing.set_state(connection, plain(server_id), ServerState(state))
             if changed is None:
-                raise NotFound(f"There is no server {server_id} in the catalogue.", "See `toolscout list`.")
+                raise NotFound(f"There is no server {server_id} in the catalog.", "See `toolscout list`.")
             if changed:
                 writing.bump(connection)
 
@@ -329,7 +329,7 @@ class Catalogue:
         with self._database.writing() as connection:
             changed, missing = reviews.judge(connection, {plain(t): v for t, v in verdicts.items()}, source)
             if missing:
-                raise NotFound(f"There is no tool {', '.join(missing[:3])} in the catalogue.", "See `toolscout list`.")
+                raise NotFound(f"There is no tool {', '.join(missing[:3])} in the catalog.", "See `toolscout list`.")
             if changed:
                 writing.bump(connection)
         return changed

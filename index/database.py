@@ -54,7 +54,7 @@ class Database:
             self._open_postgres()
         else:
             raise StorageError(
-                f"{url.partition(':')[0]!r} is no catalogue database.",
+                f"{url.partition(':')[0]!r} is no catalog database.",
                 "Use sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME in TOOLSCOUT_DATABASE.",
             )
 
@@ -103,7 +103,7 @@ class Database:
         """The plain SQLite connection (autocommit, one thread at a time), or None with PostgreSQL."""
         if self._light is None:
             if self.path is not None:
-                raise StorageError("The catalogue is closed.")
+                raise StorageError("The catalog is closed.")
             yield None
             return
         with self._guard, _reported():
@@ -120,7 +120,7 @@ class Database:
             return
         with self._glance_guard, _reported():
             if self._light is None:
-                raise StorageError("The catalogue is closed.")
+                raise StorageError("The catalog is closed.")
             if self._glance is None:
                 self._glance = _connect(str(self.path))
                 self._glance.execute("PRAGMA query_only = ON")
@@ -202,7 +202,7 @@ def _sqlite_path(url: str) -> Path:
     name = url.removeprefix("sqlite://").removeprefix("/")
     if not name or name == ":memory:" or url == f"sqlite:{name}":
         raise StorageError(
-            "The catalogue needs a file: several processes share it.", "Use sqlite:///FILE in TOOLSCOUT_DATABASE."
+            "The catalog needs a file: several processes share it.", "Use sqlite:///FILE in TOOLSCOUT_DATABASE."
         )
     return Path(name)
 
@@ -279,14 +279,14 @@ def _storage_error(error: BaseException) -> StorageError:
     if "locked" in reason:
         hint = "Another process is writing to it for long; try again when it is done."
     elif "not a database" in reason or "malformed" in reason:
-        hint = "The file is damaged or not a catalogue; move it away and run the import again."
+        hint = "The file is damaged or not a catalog; move it away and run the import again."
     elif "unable to open" in reason or "readonly" in reason:
         hint = "Check that the file and its folder can be written."
     elif "full" in reason:
         hint = "Free some disk space."
     elif "connection" in reason:
         hint = "Check that PostgreSQL runs and that TOOLSCOUT_DATABASE is right."
-    return StorageError(f"The catalogue's database reports: {reason}.", hint)
+    return StorageError(f"The catalog's database reports: {reason}.", hint)
 
 
 def rows_of(found: Any) -> list[dict[str, Any]]:

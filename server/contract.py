@@ -226,7 +226,7 @@ INVOKE_INPUT: dict[str, Any] = {
 def describe_catalogue(tools: int, servers: int, names: list[str]) -> str:
     """One sentence that names what stands behind the search; agents pick a search tool by it."""
     if not tools:
-        return "The catalogue is empty until servers are added."
+        return "The catalog is empty until servers are added."
     known = f"{tools:,} tools of {servers:,} servers are behind it"
     return f"{known}, among them {', '.join(names)}." if names else f"{known}."
 

@@ -311,8 +311,8 @@ class Engine:
                 await self._reopen()
         if self._index is None:
             if await self._run(self._is_stale):
-                raise StorageError("The catalogue has not been indexed yet.", "Run: toolscout index build")
-            raise StorageError("The catalogue is empty.", "Add a server with `toolscout add` or `toolscout import`.")
+                raise StorageError("The catalog has not been indexed yet.", "Run: toolscout index build")
+            raise StorageError("The catalog is empty.", "Add a server with `toolscout add` or `toolscout import`.")
         return self._index
 
     @property
@@ -487,7 +487,7 @@ class Engine:
                     "abstained": True,
                     "reason": worded(ADVICE_DENIED, self.terminal)
                     if self._denied(answer)
-                    else "No tool in the catalogue serves this task; the alternatives are only the nearest ones.",
+                    else "No tool in the catalog serves this task; the alternatives are only the nearest ones.",
                 }
             candidates = [
                 Candidate(tool=hit.tool, score=hit.score, exemplars=hit.exemplars)
@@ -691,7 +691,7 @@ class Engine:
         try:
             await self._reopen()
         except StorageError as error:
-            logger.warning("%s Rebuilding it from the catalogue.", error)
+            logger.warning("%s Rebuilding it from the catalog.", error)
             await self.reindex()
         if self.settings.starter and self._own is None and not self.settings.servers_file.exists():
             from toolscout.server.starter import register_starter

@@ -253,7 +253,7 @@ class Invoker:
         if tool is None:
             server_id = tool_id.rpartition("/")[0]
             raise NotFound(
-                f"'{server_id}' is installed now, but it has no tool '{tool_id}': the catalogue was out of date.",
+                f"'{server_id}' is installed now, but it has no tool '{tool_id}': the catalog was out of date.",
                 hint="Use find_tools to see what it has.",
             )
         self._check_review(tool, self._server_of(tool.server_id))

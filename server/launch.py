@@ -272,7 +272,7 @@ def _words(server: Server, names: Sequence[str]) -> list[str]:
     if command and install.registry == "none":
         return [command, *install.args]
     raise NotAllowed(
-        f"The catalogue does not say how {server.server_id} is installed.",
+        f"The catalog does not say how {server.server_id} is installed.",
         "Look at its homepage, then: toolscout add NAME -- COMMAND ARGS...",
     )
 
@@ -378,7 +378,7 @@ def _remote(server: Server) -> Launch:
             headers["Authorization"] = f"Bearer ${{{variable.name}}}"
         else:
             raise NotAllowed(
-                f"The catalogue does not say which header of {server.server_id} takes {variable.name}.",
+                f"The catalog does not say which header of {server.server_id} takes {variable.name}.",
                 f"Look at its homepage, then: toolscout add NAME --url {shlex.quote(url)} "
                 "--header 'HEADER=${VARIABLE}'",
             )

@@ -46,7 +46,7 @@ def update_pack(source: str, settings: Settings, *, older: bool = False, progres
 def _fetched(url: str, settings: Settings, take: Take, progress: Progress | None) -> Manifest:
     name = Path(urlsplit(url).path).name
     if not name.endswith(SUFFIX):
-        raise BadInput(f"{url} is no address of a pack.", f"It ends in {SUFFIX}.")
+        raise BadInput(f"{url} is no address of a built-in catalog.", f"It ends in {SUFFIX}.")
     folder = packs_folder(settings) / "fetching"
     part = folder / name
     with clear_disk_errors(settings.home):

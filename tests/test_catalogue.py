@@ -608,7 +608,7 @@ def test_what_cannot_be_a_catalogue_is_refused_and_left_alone(tmp_path: Path) ->
         (f"sqlite:///{tmp_path}", "unable to open"),
         ("sqlite://", "needs a file"),
         ("sqlite:///:memory:", "needs a file"),
-        ("mysql://root:secret@host/x", "'mysql' is no catalogue database"),
+        ("mysql://root:secret@host/x", "'mysql' is no catalog database"),
     ):
         with pytest.raises(StorageError, match=reason) as caught:
             Catalogue(wrong)

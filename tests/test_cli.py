@@ -63,6 +63,13 @@ def test_version(capsys: Capture) -> None:
     assert capsys.readouterr().out == f"toolscout {__version__}\n"
 
 
+def test_users_read_catalog_in_one_spelling() -> None:
+    docs = Path(__file__).parent.parent / "docs"
+    for page in [docs.parent / "README.md", *docs.glob("*.md")]:
+        text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", page.read_text("utf-8"), flags=re.DOTALL)
+        assert not re.findall(r"[Cc]atalogues?\b(?![/.]\w)", text), page.name
+
+
 def test_the_reference_is_what_the_code_says() -> None:
     page = Path(__file__).parent.parent / "docs" / "CLI.md"
     assert page.read_text("utf-8") == reference.render(), "run: python -m toolscout.commands.reference > docs/CLI.md"
@@ -779,7 +786,7 @@ def test_a_catalogue_without_an_index_is_not_called_empty(
 ) -> None:
     monkeypatch.setenv("TOOLSCOUT_STARTER", "0")
     assert execute(["find", "translate"]) == 8
-    assert "catalogue is empty" in capsys.readouterr().err
+    assert "catalog is empty" in capsys.readouterr().err
     tools = tmp_path / "tools.jsonl"
     tools.write_text('{"tool_id": "a/x", "server_id": "a", "name": "x", "description": "Translate a text"}\n')
     capsys.readouterr()

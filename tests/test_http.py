@@ -31,7 +31,7 @@ async def test_both_eras_list_the_three_tools(settings: Settings) -> None:
             async with Client(f"{url}/mcp", mode=mode) as client:
                 assert [tool.name for tool in await client.list_tools()] == ["find_tools", "suggest_call", "invoke"]
                 result = await client.call_tool_mcp("find_tools", {"query": "anything"})
-                assert result.is_error and "catalogue is empty" in result.content[0].text
+                assert result.is_error and "catalog is empty" in result.content[0].text
 
 
 async def test_health_and_metrics(settings: Settings) -> None:

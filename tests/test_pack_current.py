@@ -97,7 +97,7 @@ def test_packs_can_be_switched_off_and_named(shop: Shop, tmp_path: Path) -> None
     found = find_pack(named)
     assert found is not None and found.path == mine
     missing = shop.settings.model_copy(update={"pack": str(tmp_path / "none.pack")})
-    with pytest.raises(StorageError, match="There is no pack"):
+    with pytest.raises(StorageError, match="There is no built-in catalog"):
         find_pack(missing)
     assert open_box(missing, make_encoder(missing), None) is None, "a server starts all the same"
 
@@ -141,7 +141,7 @@ def test_a_pointer_that_names_no_pack_is_left_aside_with_a_warning(
 ) -> None:
     packs_folder(shop.settings).mkdir()
     (packs_folder(shop.settings) / current.CURRENT).write_bytes(text.encode("latin-1"))
-    assert shop.in_use == "2026-11-01" and "names no pack" in caplog.text
+    assert shop.in_use == "2026-11-01" and "names no built-in catalog" in caplog.text
     assert shop.take(shop.make("2026-11-12")) == shop.in_use
 
 
@@ -243,7 +243,7 @@ def test_one_changed_byte_is_refused(shop: Shop, place: float) -> None:
     if place == 20:
         data[at] = ord("\n")
     path.write_bytes(data)
-    refused(shop, path, "changed or damaged|damaged or no pack", kind=(NotAllowed, StorageError))  # type: ignore[arg-type]
+    refused(shop, path, "changed or damaged|damaged or none", kind=(NotAllowed, StorageError))  # type: ignore[arg-type]
 
 
 def test_a_signature_of_another_pack_is_refused(shop: Shop) -> None:
@@ -255,7 +255,7 @@ def test_a_file_that_is_no_pack_is_refused_even_if_it_is_signed(shop: Shop) -> N
     path = shop.folder / "page.pack"
     path.write_text("<html>Not found</html>" * 50)
     sign(path, shop.key)
-    refused(shop, path, "no pack", kind=StorageError)
+    refused(shop, path, "damaged or none", kind=StorageError)
 
 
 @pytest.mark.parametrize("date", ["2026-10-01", "2026-11-01"])
@@ -279,7 +279,7 @@ def test_going_back_uses_the_pack_before(shop: Shop) -> None:
     shop.take(shop.make("2026-11-20"))
     assert roll_back(shop.settings).date == "2026-11-10" == shop.in_use
     assert roll_back(shop.settings).date == "2026-11-01" == shop.in_use, "the shipped one"
-    with pytest.raises(NotFound, match="No fetched pack"):
+    with pytest.raises(NotFound, match="No fetched built-in catalog"):
         roll_back(shop.settings)
     assert shop.kept == set()
 
@@ -287,7 +287,7 @@ def test_going_back_uses_the_pack_before(shop: Shop) -> None:
 def test_going_back_without_any_other_pack_is_said(shop: Shop) -> None:
     shop.take(shop.make("2026-11-10"))
     shutil.rmtree(shop.shipped)
-    with pytest.raises(NotFound, match="No pack is left"):
+    with pytest.raises(NotFound, match="No built-in catalog is left"):
         roll_back(shop.settings)
 
 
@@ -451,10 +451,10 @@ def test_a_fetched_pack_that_was_changed_is_refused_and_fetched_anew(shop: Shop,
 def test_a_missing_page_or_a_page_instead_of_a_pack_is_said(shop: Shop, site: PackSite) -> None:
     with pytest.raises(ModelError, match="404"):
         update_pack(f"{site.url}/missing.pack", shop.settings)
-    with pytest.raises(BadInput, match="no address of a pack"):
+    with pytest.raises(BadInput, match="no address of a built-in catalog"):
         update_pack(f"{site.url}/page.html", shop.settings)
     site.whole = b"<html>Log in first</html>" * 100
-    with pytest.raises(StorageError, match="no pack"):
+    with pytest.raises(StorageError, match="damaged or none"):
         update_pack(f"{site.url}/2026-11-20.pack", shop.settings)
     assert shop.in_use == "2026-11-01"
 
@@ -491,3 +491,4 @@ def test_the_command_updates_goes_back_and_tells(
     assert "in use" not in told.out and "not searched while TOOLSCOUT_PACK is off" in told.err
     assert execute(["catalog", "stats", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pack"] == "off"
+    assert execute(["catalog", "stats"]) == 0 and "built-in      off" in capsys.readouterr().out

@@ -91,7 +91,7 @@ def test_a_manifest_of_a_later_toolscout_may_say_more(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    assert "There is no pack" in refused(tmp_path / "none.pack")
+    assert "There is no built-in catalog" in refused(tmp_path / "none.pack")
     (tmp_path / "folder.pack").mkdir()
     refused(tmp_path / "folder.pack")
 

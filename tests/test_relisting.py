@@ -148,7 +148,7 @@ async def test_a_changed_tool_is_held_although_the_catalogue_could_not_be_writte
     def put_server(self: Catalogue, *args: object, **options: object) -> object:
         if full and options.get("trust") is False:
             full.clear()
-            raise StorageError("The catalogue's database reports: database or disk is full.")
+            raise StorageError("The catalog's database reports: database or disk is full.")
         return real(self, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Catalogue, "put_server", put_server)

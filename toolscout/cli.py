@@ -43,7 +43,7 @@ EXIT_CODES = {
     5: "an upstream server failed, or the tool reported an error",
     6: "the model is missing, unreachable or answered nonsense",
     7: "refused on purpose: needs approval, a key, a sandbox or an extra that is not installed; a hash does not match",
-    8: "the catalogue, the index or a file cannot be read or written",
+    8: "the catalog, the index or a file cannot be read or written",
     130: "interrupted with Ctrl-C",
     141: "the reader of the output went away",
 }

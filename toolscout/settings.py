@@ -201,7 +201,7 @@ class Settings(BaseSettings):
     def _pack_word(cls, value: str) -> str:
         word = value.strip().lower()
         if not word:  # off to some, and not set to others
-            raise ValueError("write off, default or the path of a pack")
+            raise ValueError("write off, default or the path of one")
         return "off" if word in _OFF else "default" if word in _ON else value
 
     @field_validator("home", "policy", "review_policy")

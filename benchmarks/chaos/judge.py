@@ -18,8 +18,8 @@ _STDERR = re.compile(r"\nIts stderr ends with:.*", re.DOTALL)
 """What an upstream has said itself, shown for what it is."""
 _STATED = (
     ("unknown_tool", re.compile(r"^No tool has the id ")),
-    ("database", re.compile(r"^The catalogue's database reports: ")),
-    ("index", re.compile(r"^The search index|^The index |^The catalogue (?:is|has)")),
+    ("database", re.compile(r"^The catalog's database reports: ")),
+    ("index", re.compile(r"^The search index|^The index |^The catalog (?:is|has)")),
     ("audit", re.compile(r"^The audit log .* cannot be written")),
     ("policy", re.compile(r"^The policy|^Too many calls|^Refused by")),
     ("model", re.compile(r"model|endpoint", re.IGNORECASE)),

@@ -32,7 +32,7 @@ def execute(
     ] = "",
     tools: Annotated[
         list[Path] | None,
-        typer.Option(help="Files of the tools. Several may follow.", show_default="the home's catalogue"),
+        typer.Option(help="Files of the tools. Several may follow.", show_default="the home's catalog"),
     ] = None,
     servers: Annotated[
         list[Path] | None, typer.Option(help="Files of their servers. Several may follow.", show_default=False)
@@ -188,7 +188,7 @@ def _from_files(tools: list[Path], servers: list[Path]) -> Lookup:
 
 
 def _from_home(home: Path | None, settings: Settings) -> Lookup:
-    """What the home's catalogue has; it is opened anew for each look, since the Toolscout under test writes to it."""
+    """What the home's catalog has; it is opened anew for each look, since the Toolscout under test writes to it."""
     from toolscout.index.catalogue import Catalogue
     from toolscout.records import Server, Tool
 

@@ -15,7 +15,7 @@ def setup(
         Path | None, typer.Option(help="Home folder to look at; it is only read.", show_default="TOOLSCOUT_HOME")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--everything", help="Also servers of the catalogue that are not configured.")
+        bool, typer.Option("--everything", help="Also servers of the catalog that are not configured.")
     ] = False,
     tools: Annotated[
         list[Path] | None,

@@ -77,7 +77,7 @@ def from_home(settings: Settings, *, everything: bool = False) -> Installed:
             left = len(set(servers) - set(configured))
             if left:
                 notes.append(
-                    f"The catalogue knows {left:,} more servers that are not configured: left out (--everything takes "
+                    f"The catalog knows {left:,} more servers that are not configured: left out (--everything takes "
                     "them in)."
                 )
             servers = {name: server for name, server in servers.items() if name in enabled}
@@ -158,4 +158,4 @@ def _known(installed: Installed, wanted: Iterable[str]) -> list[Server]:
 
 def _check(tools: int, hint: str) -> None:
     if tools > MOST_TOOLS:
-        raise BadInput(f"More than {MOST_TOOLS:,} tools are a catalogue, not one person's setup.", hint)
+        raise BadInput(f"More than {MOST_TOOLS:,} tools are a catalog, not one person's setup.", hint)

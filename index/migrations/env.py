@@ -9,7 +9,7 @@ import toolscout.index.tables  # noqa: F401 (fills the metadata)
 
 connection = context.config.attributes.get("connection")
 if connection is None:
-    raise SystemExit("The migrations run when a catalogue is opened; for a new one see index/migrations/README.md.")
+    raise SystemExit("The migrations run when a catalog is opened; for a new one see index/migrations/README.md.")
 
 context.configure(
     connection=connection,

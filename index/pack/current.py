@@ -111,10 +111,10 @@ def install_pack(
     digest = check(source, signature, settings.pack_keys)
     before = find_pack(settings, encoder)
     if before is not None and manifest == before.manifest and not older:
-        raise NotAllowed(f"The pack of {manifest.date} is in use already.", "There is nothing to do.")
+        raise NotAllowed(f"The built-in catalog of {manifest.date} is in use already.", "There is nothing to do.")
     if before is not None and manifest.date <= before.manifest.date and not older:
         raise NotAllowed(
-            f"That pack is of {manifest.date}, and one of {before.manifest.date} is in use.",
+            f"That built-in catalog is of {manifest.date}, and one of {before.manifest.date} is in use.",
             "Give --older to use it all the same.",
         )
     folder = packs_folder(settings)
@@ -134,7 +134,7 @@ def install_pack(
         replace_file(folder / CURRENT, f"{target.name}{PINNED if is_older else ''}\n")
     except OSError as error:
         raise StorageError(
-            f"The pack cannot be written to {folder}: {error.strerror or error}.", "Make room there."
+            f"The built-in catalog cannot be written to {folder}: {error.strerror or error}.", "Make room there."
         ) from None
     _tidy(folder, keep={target.name, before.path.name if before is not None else ""})
     return manifest
@@ -148,7 +148,7 @@ def roll_back(settings: Settings) -> Manifest:
     except StorageError:
         now = None
     if now is None:
-        raise NotFound("No fetched pack is in use.", "See: toolscout catalog stats")
+        raise NotFound("No fetched built-in catalog is in use.", "See: toolscout catalog stats")
     others = sorted(path for path in folder.glob(f"*{SUFFIX}") if path.name != now.name)
     try:
         if others:
@@ -161,7 +161,7 @@ def roll_back(settings: Settings) -> Manifest:
         raise StorageError(f"{folder} cannot be changed: {error.strerror or error}.") from None
     found = find_pack(settings)
     if found is None:
-        raise NotFound("No pack is left.", "Get one with `toolscout catalog update`.")
+        raise NotFound("No built-in catalog is left.", "Get one with `toolscout catalog update`.")
     return found.manifest
 
 
@@ -179,7 +179,7 @@ def _named(settings: Settings) -> tuple[list[Path], bool]:
         text = ""
     name = text.removesuffix(PINNED)
     if not name.endswith(SUFFIX) or Path(name).name != name:
-        raise StorageError(f"{folder / CURRENT} names no pack.", "Remove that file.")
+        raise StorageError(f"{folder / CURRENT} names no built-in catalog.", "Remove that file.")
     return [folder / name], name != text
 
 

@@ -112,12 +112,12 @@ class PackFile:
                 data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
             manifest, arrays = _parse(data)
         except FileNotFoundError:
-            raise StorageError(f"There is no pack {path}.", HINT) from None
+            raise StorageError(f"There is no built-in catalog {path}.", HINT) from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise StorageError(f"The pack {path.name} is damaged or no pack: {error}.", HINT) from None
+            raise StorageError(f"The built-in catalog {path.name} is damaged or none: {error}.", HINT) from None
         if manifest.format != FORMAT:
             raise StorageError(
-                f"The pack {path.name} is of format {manifest.format}; this Toolscout reads {FORMAT}.",
+                f"The built-in catalog {path.name} is of format {manifest.format}; this Toolscout reads {FORMAT}.",
                 "Update Toolscout." if manifest.format > FORMAT else HINT,
             )
         return PackFile(path, manifest, arrays)
@@ -126,8 +126,8 @@ class PackFile:
         """This pack, for an encoder of this fingerprint (empty: any). Raises StorageError if another one made it."""
         if encoder and (self.manifest.encoder, self.manifest.document_version) != (encoder, DOCUMENT_VERSION):
             raise StorageError(
-                f"The pack {self.path.name} was made with another encoder.",
-                "Unset TOOLSCOUT_ENCODER, or build a pack with `toolscout catalog build-pack`.",
+                f"The built-in catalog {self.path.name} was made with another encoder.",
+                "Unset TOOLSCOUT_ENCODER, or build one with `toolscout catalog build-pack`.",
             )
         return self
 

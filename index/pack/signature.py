@@ -68,12 +68,14 @@ def check(pack: Path, signature: Path, more_keys: Collection[str] = ()) -> str:
             told = json.loads(stream.read(_MOST_BYTES))
         key, digest, signed = str(told["key"]), str(told["sha256"]), base64.b64decode(told["signature"])
     except FileNotFoundError:
-        raise NotAllowed(f"The pack {pack.name} is not signed.", f"{signature.name} belongs beside it.") from None
+        raise NotAllowed(
+            f"The built-in catalog {pack.name} is not signed.", f"{signature.name} belongs beside it."
+        ) from None
     except (OSError, ValueError, KeyError, TypeError):
-        raise NotAllowed(f"{signature.name} is no signature of a pack.", hint) from None
+        raise NotAllowed(f"{signature.name} is no signature of a built-in catalog.", hint) from None
     if key not in believed(more_keys):
         raise NotAllowed(
-            f"The pack {pack.name} is signed with a key that is not believed here ({key[:16]}...).",
+            f"The built-in catalog {pack.name} is signed with a key that is not believed here ({key[:16]}...).",
             "If it is your team's, name the whole key in TOOLSCOUT_PACK_KEYS.",
         )
     try:
@@ -82,7 +84,7 @@ def check(pack: Path, signature: Path, more_keys: Collection[str] = ()) -> str:
         raise NotAllowed(f"The signature of {pack.name} is wrong.", hint) from None
     found = sha256(pack)
     if found != digest:
-        raise NotAllowed(f"The pack {pack.name} was changed or damaged after it was signed.", hint)
+        raise NotAllowed(f"The built-in catalog {pack.name} was changed or damaged after it was signed.", hint)
     return found
 
 

@@ -76,7 +76,7 @@ class PackStorage:
             storage = cls(pack)
             storage._check()
         except (KeyError, ValueError, TypeError, IndexError) as error:
-            raise StorageError(f"The pack {pack.path.name} is damaged: {error}.", HINT) from None
+            raise StorageError(f"The built-in catalog {pack.path.name} is damaged: {error}.", HINT) from None
         return storage
 
     def _check(self) -> None:
@@ -191,4 +191,4 @@ class PackStorage:
             told, tools = self._records[number]
             return read_server(told), tools
         except (ValueError, TypeError, zlib.error) as error:
-            raise StorageError(f"The pack {self.pack.path.name} is damaged: {error}.", HINT) from None
+            raise StorageError(f"The built-in catalog {self.pack.path.name} is damaged: {error}.", HINT) from None

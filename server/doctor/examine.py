@@ -172,9 +172,7 @@ def _index(settings: Settings) -> Check:
         index.close()
     seconds = time.perf_counter() - started
     if behind:
-        return Check(
-            "index", "warn", f"{tools:,} tools, older than the catalogue", "Run: toolscout index build", seconds
-        )
+        return Check("index", "warn", f"{tools:,} tools, older than the catalog", "Run: toolscout index build", seconds)
     return Check("index", "ok", f"{tools:,} tools, up to date", seconds=seconds)
 
 

@@ -33,7 +33,7 @@ def examine_pack(settings: Settings) -> Check:
         named = settings.pack != DEFAULT
         found, problems = (find_pack(settings), []) if named else look(settings, encoder.fingerprint)
         if found is None:
-            said = " ".join([*map(str, problems), f"There is no pack, so {_ALONE}."])
+            said = " ".join([*map(str, problems), f"There is no built-in catalog, so {_ALONE}."])
             return Check("pack", "warn", said, problems[0].hint or _UPDATE if problems else _UPDATE)
         PackIndex.open_pack(found.path, encoder).close()
     except ToolscoutError as error:

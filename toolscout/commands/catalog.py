@@ -1,4 +1,4 @@
-"""``catalog`` and ``index``: fill the catalogue from files, write it to files, bring the search up to date."""
+"""``catalog`` and ``index``: fill the catalog from files, write it to files, bring the search up to date."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from toolscout.server.engine import Engine
     from toolscout.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="The catalogue: import, export, remove, numbers.")
+app = typer.Typer(no_args_is_help=True, help="The catalog: import, export, remove, numbers.")
 index_app = typer.Typer(no_args_is_help=True, help="The search index.")
 
 Files = Annotated[list[Path] | None, typer.Option(help="JSONL, .gz or not. Repeatable.", show_default=False)]
@@ -32,7 +32,7 @@ def import_catalogue(
     index: Annotated[bool, typer.Option(help="Bring the search up to date afterwards.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Read servers, tools and calls from JSONL files into the catalogue."""
+    """Read servers, tools and calls from JSONL files into the catalog."""
     from toolscout.index.transfer import import_files
 
     sources = {"servers": list(servers or ()), "tools": list(tools or ()), "calls": list(calls or ())}
@@ -94,7 +94,7 @@ def export_catalogue(
     folder: Annotated[Path, typer.Argument(help="Where to write servers.jsonl, tools.jsonl, calls.jsonl.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write the catalogue to JSONL files. No secret is in them: the catalogue holds none."""
+    """Write the catalog to JSONL files. No secret is in them: the catalog holds none."""
     from toolscout.index.catalogue import Catalogue
     from toolscout.index.transfer import export_files
 
@@ -103,7 +103,7 @@ def export_catalogue(
     if as_json:
         emit({"folder": str(folder), "written": _plain(written)})
     else:
-        say(f"Wrote the catalogue to {folder}.")
+        say(f"Wrote the catalog to {folder}.")
 
 
 def _plain(value: Any) -> Any:
@@ -122,7 +122,7 @@ def remove(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove imported or crawled servers and their tools from catalogue and search.
+    """Remove imported or crawled servers and their tools from catalog and search.
 
     Configured servers are left alone: `toolscout remove` is for them.
     """
@@ -147,13 +147,13 @@ def remove(
     if kept := sorted(configured & set(going)):
         raise BadInput(f"{kept[0]!r} is configured.", f"Run: toolscout remove {kept[0]}")
     if not going:
-        raise NotFound("There is no such server in the catalogue.", "See: toolscout catalog stats")
+        raise NotFound("There is no such server in the catalog.", "See: toolscout catalog stats")
     confirm(f"Remove {len(going):,} {'servers' if len(going) > 1 else 'server'} and what is known of them?", yes)
 
     async def work(engine: Engine) -> int:
         for server_id in going:  # all of them are there, or none goes
             if engine.catalogue.get_server(server_id) is None:
-                raise NotFound(f"There is no server {server_id!r} in the catalogue.", "Nothing was removed.")
+                raise NotFound(f"There is no server {server_id!r} in the catalog.", "Nothing was removed.")
         tools = sum(engine.catalogue.remove_server(server_id) for server_id in going)
         with progress("Indexing") as tick:
             await engine.reindex(counting(tick))
@@ -168,7 +168,7 @@ def remove(
 
 @app.command("stats")
 def stats(as_json: AsJson = False) -> None:
-    """Count what is in the catalogue, and in the built-in catalog of servers that can be installed."""
+    """Count what is in the catalog, and in the built-in catalog of servers that can be installed."""
     from toolscout.index.catalogue import Catalogue
 
     settings = _no_starter()
@@ -179,7 +179,7 @@ def stats(as_json: AsJson = False) -> None:
         emit(found)
         return
     for key, value in found.items():
-        say(f"{key:<14}{_line(value)}")
+        say(f"{'built-in' if key == 'pack' else key:<14}{_line(value)}")
 
 
 def pack_facts(settings: Settings) -> dict[str, Any] | str:
@@ -206,10 +206,11 @@ def pack_facts(settings: Settings) -> dict[str, Any] | str:
 @app.command("update")
 def update(
     source: Annotated[
-        str, typer.Option("--from", help="Address or file of a pack; its signature is beside it.", show_default=False)
+        str,
+        typer.Option("--from", help="Address or file (.pack) of one; its signature is beside it.", show_default=False),
     ] = "",
     older: Annotated[bool, typer.Option("--older", help="Take one that is older than the one in use, too.")] = False,
-    back: Annotated[bool, typer.Option("--back", help="Go back to the pack before.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Go back to the one before.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Take a newer built-in catalog into use: checked by SHA-256 and signature, in one step; the old one is kept."""
@@ -242,7 +243,7 @@ def update(
 @app.command("build-pack")
 def build_pack_file(
     out: Annotated[Path, typer.Argument(help="The pack to write, such as 2026-11-25.pack.")],
-    work: Annotated[Path, typer.Option(help="Folder of the build: a catalogue, and vectors that are kept.")],
+    work: Annotated[Path, typer.Option(help="Folder of the build: a catalog, and vectors that are kept.")],
     servers: Files = None,
     tools: Files = None,
     sources: Annotated[
@@ -307,7 +308,7 @@ def _line(value: Any) -> str:
 
 @index_app.command("build")
 def build(as_json: AsJson = False) -> None:
-    """Bring the search index up to date with the catalogue; only new texts are embedded."""
+    """Bring the search index up to date with the catalog; only new texts are embedded."""
     import time
 
     started = time.perf_counter()

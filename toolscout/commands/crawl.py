@@ -135,7 +135,7 @@ def crawl(
         typer.Option(help="Servers from elsewhere (JSONL): the report counts what is new.", show_default=False),
     ] = None,
     catalog: Annotated[
-        bool, typer.Option("--catalog", help="Bring the catalogue up to date with what was found.")
+        bool, typer.Option("--catalog", help="Bring the catalog up to date with what was found.")
     ] = False,
     enrich: Annotated[
         bool, typer.Option(help="Give what goes out a category and a summary (docs/ENRICHMENT.md).")

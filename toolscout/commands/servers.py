@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def add(
     name: Annotated[
-        str, typer.Argument(help="A name of your choice, npm:PACKAGE, pypi:PACKAGE, a catalogue server id, or starter.")
+        str, typer.Argument(help="A name of your choice, npm:PACKAGE, pypi:PACKAGE, a catalog server id, or starter.")
     ],
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS...]", help="What to run.", show_default=False)
@@ -48,7 +48,7 @@ def add(
     arg: Annotated[
         list[str] | None,
         typer.Option(
-            help="Catalogue server: a value for the next placeholder in its command line. Repeatable.",
+            help="Catalog server: a value for the next placeholder in its command line. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -67,11 +67,11 @@ def add(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add a server: by its command, its address, its package, or from the catalogue.
+    """Add a server: by its command, its address, its package, or from the catalog.
 
     Shows what will run and asks first. Packages from PyPI run isolated through uv, those from npm through npx. A value
     that looks like a secret is kept apart (toolscout secret): its entry holds a reference.
-    Servers of the catalogue that are run with a folder or an address of yours get it by --arg. In a sandbox (Linux,
+    Servers of the catalog that are run with a folder or an address of yours get it by --arg. In a sandbox (Linux,
     bubblewrap) a server sees no files of yours and no network but what the --allow options open.
 
     Examples: "toolscout add files -- npx -y some-files-server ~/notes", "toolscout add docs --url
@@ -144,7 +144,7 @@ def _entry(
 
     registry, _, package = name.partition(":")
     if values and (url or command or (registry in ("npm", "pypi") and package)):
-        raise BadInput("--arg is for a server of the catalogue.", "Put other arguments behind --.")
+        raise BadInput("--arg is for a server of the catalog.", "Put other arguments behind --.")
     if url:
         if command:
             raise BadInput("Give a command or --url, not both.")
@@ -163,7 +163,7 @@ def _entry(
 
 
 def _known_server(name: str, settings: Settings) -> Server:
-    """A server of the catalogue or of the pack, by its id; by a name in plain words, a person chooses among a few.
+    """A server of the catalog or of the pack, by its id; by a name in plain words, a person chooses among a few.
 
     Raises NotFound where there is none, or several and nobody to choose.
     """
@@ -283,7 +283,7 @@ def remove(
 ) -> None:
     """Remove servers: their configuration, and their tools from search.
 
-    What the catalogue knew before (from a crawl, say) it knows again: as a server that is not installed.
+    What the catalog knew before (from a crawl, say) it knows again: as a server that is not installed.
     """
     from toolscout.server.config import ServersFile
 
@@ -319,7 +319,7 @@ def remove(
         emit({"removed": names, "tools": tools} | ({"kept": kept} if kept else {}))
     else:
         for name in kept:
-            note(f"{name} stays in the catalogue, not installed; its tools can still be found")
+            note(f"{name} stays in the catalog, not installed; its tools can still be found")
         say(f"Removed {', '.join(names)} ({tools} tools).")
 
 
@@ -404,7 +404,7 @@ def _row(
 
 
 def _tool_counts(settings: Settings) -> dict[str, dict[str, int]]:
-    """Tools by server and review. A SQLite catalogue is read directly: importing its ORM would take a second."""
+    """Tools by server and review. A SQLite catalog is read directly: importing its ORM would take a second."""
     question = "SELECT server_id, review, count(*) FROM tool GROUP BY server_id, review"
     rows: list[Any]
     if settings.database_url.startswith("sqlite:///"):
@@ -420,7 +420,7 @@ def _tool_counts(settings: Settings) -> dict[str, dict[str, int]]:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise StorageError(f"The catalogue {path} cannot be read: {error}.", "Run: toolscout doctor") from None
+            raise StorageError(f"The catalog {path} cannot be read: {error}.", "Run: toolscout doctor") from None
     else:
         from toolscout.index.catalogue import Catalogue
 

@@ -51,7 +51,7 @@ def trajectories(
     ] = "",
     tools: Annotated[
         list[Path] | None,
-        typer.Option(help="Files of the calls' tools. Several may follow.", show_default="the home's catalogue"),
+        typer.Option(help="Files of the calls' tools. Several may follow.", show_default="the home's catalog"),
     ] = None,
     servers: Servers = None,
     writes: Annotated[
@@ -157,7 +157,7 @@ def trajectories(
 
 
 def _catalogue(home: Path, wanted: Iterable[str]) -> tuple[dict[str, Tool], dict[str, Server]]:
-    """The wanted tools with their servers, as the home's catalogue has them."""
+    """The wanted tools with their servers, as the home's catalog has them."""
     from toolscout.index.catalogue import Catalogue
     from toolscout.settings import load_settings
 
@@ -174,7 +174,7 @@ def _catalogue(home: Path, wanted: Iterable[str]) -> tuple[dict[str, Tool], dict
                 known[tool.server_id] = server
     if not found:
         raise BadInput(
-            f"The catalogue of {home} has none of the tools that the calls name.", "See: toolscout catalog stats"
+            f"The catalog of {home} has none of the tools that the calls name.", "See: toolscout catalog stats"
         )
     return found, known
 

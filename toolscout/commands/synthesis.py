@@ -1,4 +1,4 @@
-"""``synth``: makes data from a catalogue: calls, filters, splits."""
+"""``synth``: makes data from a catalog: calls, filters, splits."""
 
 from __future__ import annotations
 
