@@ -512,10 +512,10 @@ class Engine:
         shaped = suggestion.to_answer({c.tool.tool_id: c.tool for c in candidates})
         for call in shaped["calls"]:
             server_id = next(c.tool.server_id for c in candidates if c.tool.tool_id == call["tool_id"])
-            server = index.get_server(server_id)
-            state = self.state_of(server, server_id)
+            record = index.get_server(server_id)
+            state = self.state_of(record, server_id)
             call["state"] = str(state)
-            if how := advice_on(server, server_id, state, terminal=self.terminal):
+            if how := advice_on(record, server_id, state, terminal=self.terminal):
                 call["advice"] = how
         written = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
         self.journal.note("suggest", task, written, "abstained" if shaped["abstained"] else "ok", started)

@@ -137,7 +137,7 @@ async def test_the_pack_in_use_is_told_and_what_is_wrong_with_it(
     instead = await told("default")
     assert instead.status == "warn" and manifest.date in instead.detail and "cut.pack is damaged" in instead.detail
     (packs_folder(settings) / CURRENT).write_text("../nothing\n")
-    assert "names no pack" in (await told("default")).detail
+    assert "names no built-in catalog" in (await told("default")).detail
     signed = tmp_path / "changed.pack"
     make_key(tmp_path / "key")
     settings.pack_keys = [sign(signed, tmp_path / "key")]
