@@ -12,8 +12,9 @@ hiding the servers of a named one.
 1. ``join``: logistic regression whether the own layer leads (`layers.join_features`).
 2. ``kind``: ridge logistic regression on the request's vector whether software serves such a request at all, then
    ``box``: logistic regression whether the pack serves a request (`layers.box_features`); nothing is installed.
-3. The limits: ``join_at`` loses ``--lost`` of the requests that an installed tool serves; ``box_at`` refuses at most ``--refused`` of the requests that the pack serves
-   and that name no product of it: one that is named is always offered.
+3. The limits: ``join_at`` loses ``--lost`` of the requests that an installed tool serves; ``box_at`` refuses
+   ``--refused`` of the requests that the pack serves and that name no product of it: one that is named is always
+   offered.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def find(
     as_json: AsJson = False,
 ) -> None:
     """Find the tools that fit what you want to do. Exits with 3 if none fits."""
-    settings, pack_date = _settings_and_pack()
+    settings, pack_date = _settings_and_pack(ready)
     answer = with_engine(
         lambda engine: engine.find_tools(
             query,
@@ -58,8 +58,11 @@ def find(
         raise typer.Exit(NotFound.exit_code)
 
 
-def _settings_and_pack() -> tuple[Settings, str]:
-    """The settings of a search, and the date of the pack that it reaches, if any."""
+def _settings_and_pack(ready: bool) -> tuple[Settings, str]:
+    """The settings of a search, and the date of the pack that it reaches, if any.
+
+    On an empty home the pack is searched by itself: starting the starter set first would take seconds.
+    """
     from toolscout.index.pack.current import find_pack
     from toolscout.settings import load_settings
 
@@ -68,8 +71,9 @@ def _settings_and_pack() -> tuple[Settings, str]:
         found = find_pack(settings)
     except ToolscoutError:
         found = None  # the search says what is wrong
-    if settings.starter and not settings.servers_file.exists():
-        note("The first start lists the tools of three small servers that come with Toolscout.")
+    if found is not None and not ready and settings.starter and not settings.servers_file.exists():
+        settings = settings.model_copy(update={"starter": False})
+        note("Nothing is installed here yet. Three small servers to try: toolscout add starter")
     return settings, found.manifest.date if found is not None else ""
 
 
