@@ -118,7 +118,7 @@ def ask_all(
                 if some is naming:
                     visible = visible & without(box, theirs_of[call.id] or set())
                 theirs = box.rank(ask, visible, DEPTH)
-                named = joined.named(ask, theirs)
+                named = joined.named(ask)
                 if some is naming:
                     named = replace(named, elsewhere=0, nowhere=1)
                 right = (
@@ -147,14 +147,14 @@ def ask_fresh(
     for query, serves in everyday:
         ask = box.ask(query)
         ranking = box.rank(ask, joined.visible, DEPTH)
-        features = box_features(ranking, joined.named(ask, ranking), box.storage.unknown_words(ask.text), [])
+        features = box_features(ranking, joined.named(ask), box.storage.unknown_words(ask.text), [])
         found.append(Fresh(features, serves, ask.tool_vector.astype(np.float64)))
     nothing = [c for c in calls if not c.gold]
     for call, is_hidden in [*((c, False) for c in [*drawn, *nothing]), *((c, True) for c in hidden)]:
         ask = box.ask(call.query)
         visible = joined.visible & without(box, theirs_of[call.id] or set()) if is_hidden else joined.visible
         ranking = box.rank(ask, visible, DEPTH)
-        named = Named(nowhere=1) if is_hidden else joined.named(ask, ranking)
+        named = Named(nowhere=1) if is_hidden else joined.named(ask)
         features = box_features(ranking, named, box.storage.unknown_words(ask.text), [])
         found.append(Fresh(features, bool(call.gold) and not is_hidden, ask.tool_vector.astype(np.float64)))
     return found
@@ -201,12 +201,12 @@ def fit(
     installed = np.array([a.installed for a in asked])
     elsewhere = np.array([a.served and not a.installed for a in asked])
     served = np.array([f.served for f in fresh])
-    join_weights, join_bias = _regress(join, installed)
+    join_weights, join_bias = regress(join, installed)
     vectors = np.array([f.vector for f in fresh])
-    kind = np.append(*_regress(vectors[~hidden], served[~hidden], _KIND_PENALTY)).round(3)
+    kind = np.append(*_of_kind(vectors[~hidden], served[~hidden])).round(3)
     # Each row's own label must not be in its feature: the rows are told by the other folds.
     box[:, BOX.index("kind")] = _held_out(vectors, served, hidden)
-    box_weights, box_bias = _regress(box[~hidden], served[~hidden])
+    box_weights, box_bias = regress(box[~hidden], served[~hidden])
     leads = 1 / (1 + np.exp(-(join @ join_weights + join_bias)))
     serves = 1 / (1 + np.exp(-(box @ box_weights + box_bias)))
     naming = np.array([not a.installed and a.join["named_elsewhere"] > 0 for a in asked])
@@ -237,27 +237,36 @@ def fit(
     }
 
 
+def _of_kind(vectors: Floats, served: Mask) -> tuple[Floats, float]:
+    return regress(vectors, served, l2=np.full(vectors.shape[1], _KIND_PENALTY))
+
+
 def _held_out(vectors: Floats, served: Mask, hidden: Mask) -> Floats:
     """The log odds of each row by what is fitted on the other folds."""
     fold = np.random.default_rng(0).integers(0, _FOLDS, len(vectors))
     found = np.zeros(len(vectors))
     for number in range(_FOLDS):
         others = (fold != number) & ~hidden
-        weights, bias = _regress(vectors[others], served[others], _KIND_PENALTY)
+        weights, bias = _of_kind(vectors[others], served[others])
         found[fold == number] = vectors[fold == number] @ weights + bias
     return found
 
 
-def _regress(features: Floats, labels: Mask, penalty: float = 1.0) -> tuple[Floats, float]:
-    """Logistic regression by Newton's method with an L2 penalty, on standardized features."""
+def regress(
+    features: Floats, labels: Mask, *, shares: Floats | None = None, l2: Floats | None = None
+) -> tuple[Floats, float]:
+    """Logistic regression by Newton's method on standardized features; ``l2`` is each one's penalty, a little if not
+    given, ``shares`` are the rows' weights."""
+    shares = np.ones(len(labels)) if shares is None else shares
+    l2 = np.ones(features.shape[1]) if l2 is None else l2
     centre, scale = features.mean(axis=0), features.std(axis=0) + 1e-9
     x = np.concatenate([(features - centre) / scale, np.ones((len(features), 1))], axis=1)
     w = np.zeros(x.shape[1])
-    ridge = np.diag([penalty] * features.shape[1] + [1e-6])
+    penalty = np.diag([*l2, 1e-6])
     for _ in range(50):
         chance = 1 / (1 + np.exp(-(x @ w)))
-        curve = (x.T * (chance * (1 - chance))) @ x + ridge
-        step = np.linalg.solve(curve, x.T @ (chance - labels) + ridge @ w)
+        curve = (x.T * (shares * chance * (1 - chance))) @ x + penalty
+        step = np.linalg.solve(curve, x.T @ (shares * (chance - labels)) + penalty @ w)
         w -= step
         if np.abs(step).max() < 1e-8:
             break

@@ -32,6 +32,9 @@ block unblock ban mute attach detach link unlink complete mark flag pin unpin re
 switch manage handle prepare activate deactivate upgrade rebuild clean evaluate authenticate setup request
 """
 _WRITES = frozenset(_WRITES_WORDS.split())
+VERBS = _READS | _WRITES
+"""Verbs that tools are named by."""
+
 _LAST_WORDS = "create delete update remove add edit write insert send start stop set reset deploy execute"
 _LAST = frozenset(_LAST_WORDS.split())
 """Verbs that stand last in many names (``log_policies_delete``)."""

@@ -43,7 +43,6 @@ Mask = npt.NDArray[np.bool_]
 
 PARAMS_FILE = "layers.json"
 
-_LEADING = 2
 _MAKERS_AMONG = 40
 """Best rows of the pack among which the maker's own server is looked for."""
 
@@ -276,7 +275,7 @@ class LayeredIndex:
 
     def judge(self, ask: Ask, own: Ranking | None, box: Ranking) -> Judged:
         """Decide between the layers for one request."""
-        named = self.named(ask, box)
+        named = self.named(ask)
         leads = 0.0
         if own is not None:
             leads = fusion.logistic(self.params.join_bias, self.params.join, join_features(own, box, named))
@@ -290,25 +289,19 @@ class LayeredIndex:
             serves = max(serves, 0.99)
         return Judged(own, box, named, leads, serves)
 
-    def named(self, ask: Ask, box: Ranking) -> Named:
-        """Products that a request names, by where their servers are.
-
-        A name that is an ordinary word, too, counts as the product's where the pack's best tools are of its servers.
-        """
-        leading = self.box.tool_servers[box.rows[:_LEADING]]
+    def named(self, ask: Ask) -> Named:
+        """Products that a request names, by where their servers are."""
         products = self.box.storage.products
         counts = dict.fromkeys(("here", "elsewhere", "nowhere", "word_here", "word_elsewhere"), 0)
         first = ""
         for mention in self.box.mentioned(ask):
-            servers = products.servers(mention.product)
-            sure = mention.sure or bool(np.isin(leading, servers).any())
             if mention.product in self._here:
                 place = "here"
             else:
-                place = "elsewhere" if len(servers) else "nowhere"
-                if sure:
+                place = "elsewhere" if len(products.servers(mention.product)) else "nowhere"
+                if mention.sure:
                     first = first or products.name(mention.product)
-            if sure:
+            if mention.sure:
                 counts[place] += 1
             elif place != "nowhere":
                 counts[f"word_{place}"] += 1

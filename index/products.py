@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -53,10 +53,11 @@ class Product:
 
 @dataclass(frozen=True)
 class Mention:
-    """A product in a request. ``sure``: it cannot be an ordinary word there."""
+    """A product in a request. ``sure``: it cannot be an ordinary word there. ``places``: where it is named."""
 
     product: int
     sure: bool
+    places: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
 
 def read_products(path: Path) -> list[Product]:
@@ -147,8 +148,9 @@ class Products:
 
     def mentioned(self, text: str) -> list[Mention]:
         """Products that a request names, in its order; a longer name hides the shorter ones within it."""
-        tokens = list(_TOKEN.finditer(_ADDRESS.sub(" ", text[:_TEXT])))
+        tokens = list(_TOKEN.finditer(_ADDRESS.sub(lambda a: " " * len(a[0]), text[:_TEXT])))
         found: dict[int, bool] = {}
+        places: dict[int, list[tuple[int, int]]] = {}
         place = 0
         while place < len(tokens):
             for size in range(min(_LONGEST, len(tokens) - place), 0, -1):
@@ -162,10 +164,11 @@ class Products:
                 if product is not None:
                     sure = not self.words[product] or (written[0].isupper() and first.start() > 0)
                     found[product] = found.get(product, False) or bool(sure)
+                    places.setdefault(product, []).append((first.start(), last.end()))
                     place += size - 1
                     break
             place += 1
-        return [Mention(product, sure) for product, sure in found.items()]
+        return [Mention(product, sure, tuple(places[product])) for product, sure in found.items()]
 
     def of_server(self, server: Server, publisher: str = "") -> set[int]:
         """Products that a server is for, as its id, name, package and publisher say."""

@@ -34,6 +34,7 @@ from toolscout.index.words import has_words, hashes
 from toolscout.records import Call, Server, ServerState, Tool
 
 if TYPE_CHECKING:
+    from toolscout.index.products import Mention
     from toolscout.settings import Settings
 
 Floats = npt.NDArray[np.float32]
@@ -145,6 +146,8 @@ class Ask:
     """1 for the first structured request, 0 for the query."""
     exemplars: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
     """Its cosines with all exemplars of an index, by that index's identity: they are looked at twice."""
+    mentions: dict[int, list[Mention]] = field(default_factory=dict, repr=False, compare=False)
+    """Products that it names, by the identity of the pack's index that knows them."""
 
 
 @dataclass

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from toolscout.index import fusion
 from toolscout.index.encoder import Encoder
+from toolscout.index.meanings import MeaningParams, meaning_params, means_product
 from toolscout.index.names import name_hash
 from toolscout.index.pack.file import PackFile
 from toolscout.index.pack.storage import PackStorage
@@ -21,10 +22,9 @@ from toolscout.index.search import Ask, Floats, Ranking, Rows, SearchIndex
 from toolscout.records import Server
 
 NAMED = 1.0
-UNSURE = 0.4
-"""How much of the weight a product gets that a request names for sure, and one whose name is an ordinary word, too."""
+UNSURE = 0.1
+"""How much of the weight a product gets that a request names for sure, and one whose name is likely a word there."""
 
-_REMEMBERED = 64
 _ALIKE = 64
 _NAMED_ROWS = 200
 """Tools of the named products that are candidates."""
@@ -83,13 +83,20 @@ class PackIndex(SearchIndex):
         return (close or self._close_servers(text))[:count]
 
     def mentioned(self, ask: Ask) -> Sequence[Mention]:
-        """Products that a request names."""
-        return self._mentions(ask.text)
+        """Products that a request names; where a name is an ordinary word, too, the rest of the request decides."""
+        # Asked for several times a request: by the ranking, the candidates and the decision between the layers.
+        if id(self) not in ask.mentions:
+            ask.mentions[id(self)] = [self._weighed(ask, m) for m in self.storage.products.mentioned(ask.text)]
+        return ask.mentions[id(self)]
+
+    def _weighed(self, ask: Ask, mention: Mention) -> Mention:
+        if self._meanings is None or not self.storage.products.words[mention.product]:
+            return mention
+        return replace(mention, sure=means_product(ask, self.storage, mention, self._meanings))
 
     @cached_property
-    def _mentions(self) -> Callable[[str], tuple[Mention, ...]]:
-        # Asked for several times a request: by the ranking, the candidates and the decision between the layers.
-        return lru_cache(maxsize=_REMEMBERED)(lambda text: tuple(self.storage.products.mentioned(text)))
+    def _meanings(self) -> MeaningParams | None:
+        return meaning_params(self.encoder)
 
     def rank(
         self, ask: Ask, allowed: npt.NDArray[np.bool_] | None, depth: int, favoured: Floats | None = None

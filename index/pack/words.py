@@ -61,6 +61,13 @@ class PackedScores(WordScores):
         found = [len(p) > (at := int(np.searchsorted(p, low))) and int(p[at]) >> 8 == row for p in self._postings]
         return self.terms[np.array(found, dtype=np.bool_)]
 
+    def holders(self, rows: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+        """Of each of ``terms``, how many of these rows have it, and how many of all."""
+        these = np.zeros(len(self.scores), dtype=np.bool_)
+        these[rows] = True
+        counts = [int(np.count_nonzero(these[postings >> 8])) for postings in self._postings]
+        return np.array(counts, dtype=np.int64), np.array([len(p) for p in self._postings], dtype=np.int64)
+
 
 class PackedWords:
     """Words that `pack_words` packed, for ``size`` rows."""
