@@ -12,12 +12,16 @@ from pack_fixture import Built
 
 from toolscout.errors import StorageError
 from toolscout.finetune.fit_meanings import DATA, measure, written_rows
+from toolscout.index import pack
 from toolscout.index.layers import LayeredIndex, layer_params
 from toolscout.index.meanings import MeaningParams, features, meaning_params, write_meaning_params
 from toolscout.index.pack.current import shipped
 from toolscout.index.pack.search import PackIndex
+from toolscout.index.pack.sources import PRODUCTS
+from toolscout.index.products import read_products
 from toolscout.jsonl import read_objects
 
+SOURCES = Path(pack.__file__).parent / "sources"
 ROWS = [row for _, row in read_objects(DATA / "word_names.jsonl")]
 
 
@@ -115,6 +119,11 @@ def test_rows_hold_whole_names_out() -> None:
     counts = Counter((row["split"], row["named"]) for row in ROWS)
     assert len(counts) == 4 and all(count > 200 for count in counts.values())
     assert all(str(row["product"]).split()[0].casefold() in str(row["query"]).casefold() for row in ROWS)
+
+
+def test_the_lexicon_marks_these_names_as_words() -> None:
+    marked = {product.name for product in read_products(SOURCES / PRODUCTS) if product.word}
+    assert {row["product"] for row in ROWS} <= marked
 
 
 def test_parameters_are_written_and_read(tmp_path: Path) -> None:
