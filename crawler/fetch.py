@@ -172,6 +172,11 @@ class Fetcher:
             cache.put_page(Page(_key(url, sent), page.body, page.content_type, page.etag, page.fetched_at))
         return page
 
+    def has(self, url: str, headers: Mapping[str, str]) -> bool:
+        """Whether `get` would answer with a kept page that is fresh, and ask nobody."""
+        kept = self._cache.get_page(_key(url, headers)) if self._cache else None
+        return kept is not None and time.time() - kept.fetched_at < self._max_age
+
     async def json(self, url: str, **options: Any) -> Any:
         """One page as JSON; options and errors as in `get`."""
         headers = {"accept": "application/json", **(options.pop("headers", None) or {})}

@@ -33,7 +33,7 @@ def plain(text: str) -> str:
     return str(well_formed(text)).replace("\0", "�")
 
 
-_FACTS_OF_PACK = frozenset({"publisher", "official", "published"})
+_FACTS_OF_PACK = frozenset({"publisher", "official", "published", "updated", "looks_like"})
 """Not stored: the pack has worked them out, and what an imported file says of them is nobody's to believe."""
 
 

@@ -29,7 +29,8 @@ VENDORS: list[JsonObject] = [
     {
         "id": "vendor/notion", "name": "Notion", "publisher": "Notion", "official": True, "auth": "oauth",
         "line": "Pages, databases and comments in a Notion workspace.", "registry": "url",
-        "url": "https://mcp.notion.example/mcp", "covers": ["create or update a page", "query a database of pages"],
+        "url": "https://mcp.notion.example/mcp", "docs": "https://docs.notion.example",
+        "covers": ["create or update a page", "query a database of pages"],
     },
     {
         "id": "vendor/stripe", "name": "Stripe", "publisher": "Stripe", "official": True, "auth": "key",
@@ -39,6 +40,7 @@ VENDORS: list[JsonObject] = [
     {
         "id": "vendor/slack", "name": "Slack", "publisher": "Slack Technologies", "official": True,
         "line": "Messages and channels on Slack.", "registry": "npm", "package": "@acme/slack-mcp",
+        "docs": "https://docs.slack.example/mcp",
         "covers": ["send a message"],
     },
 ]  # fmt: skip
@@ -77,7 +79,7 @@ def packed_servers() -> list[Server]:
                         env=[EnvVar(name="SPOTIFY_TOKEN", required=True, secret=True)] if name == "spotify" else [],
                     ),
                     "license": "MIT",
-                    "homepage": f"https://github.com/acme-inc/{name}",
+                    "homepage": None if name == "slack" else f"https://github.com/acme-inc/{name}",
                     "checked_at": "2026-11-18T10:00:00+00:00",
                     "popularity": 90_000.0 if name == "github" else 100.0,
                 }
@@ -94,6 +96,7 @@ def sources_folder(folder: Path) -> Path:
     (folder / "lines.tsv").write_text("".join(f"{name}\t{line}\n" for name, line in LINES.items()))
     (folder / "vendors.jsonl").write_text("".join(json.dumps(vendor) + "\n" for vendor in VENDORS))
     (folder / "products.tsv").write_text(PRODUCTS)
+    (folder / "dates.tsv").write_text("npm:@acme/fetch-mcp\t2025-03-01\t2026-09-08\nnpm:@acme/github-mcp\t\t2026-10\n")
     (folder / "downloads.tsv").write_text("npm:@acme/fetch-mcp\t250000\n")
     calls = [
         {"query": call.query, "tool_id": gold.tool_id, "arguments": gold.arguments}

@@ -32,6 +32,7 @@ from toolscout.index.pack.facts import (
     publisher_of,
     read_server,
     read_tool,
+    web_address,
 )
 from toolscout.index.pack.file import PackFile
 from toolscout.index.pack.search import PackIndex
@@ -60,6 +61,8 @@ SERVER = Server(
     official=True,
     popularity=1234.0,
     published="2025-03-01T12:00:00Z",
+    updated="2026-09-08T12:00:00Z",
+    looks_like="npm:@acme-corp/tickets",
     state=ServerState.NEEDS_KEY,
     checked_at="2026-11-18T10:00:00+00:00",
 )  # fmt: skip
@@ -87,7 +90,10 @@ def again(made: Tool) -> Tool:
 
 def test_a_servers_facts_come_out_as_they_went_in() -> None:
     found = read_server(through(pack_server(SERVER, "Tickets of Acme, in our words.")))
-    for field in ("server_id", "name", "category", "transport", "license", "official", "popularity", "state"):
+    for field in (
+        "server_id", "name", "category", "transport", "license", "official", "popularity", "state", "homepage",
+        "looks_like",
+    ):  # fmt: skip
         assert getattr(found, field) == getattr(SERVER, field), field
     assert found.install.model_copy(update={"env": []}) == SERVER.install.model_copy(update={"env": []})
     assert [(e.name, e.required, e.secret, e.description) for e in found.install.env] == [
@@ -95,7 +101,36 @@ def test_a_servers_facts_come_out_as_they_went_in() -> None:
         ("ACME_REGION", False, False, None),
     ]
     assert (found.description, found.publisher) == ("Tickets of Acme, in our words.", "acme-inc")
-    assert (found.published, found.checked_at) == ("2025-03-01", "2026-11-18")
+    assert (found.published, found.updated, found.checked_at) == ("2025-03-01", "2026-09-08", "2026-11-18")
+
+
+@pytest.mark.parametrize("facts", [14, 17, 25])
+def test_a_server_of_an_older_pack_and_of_a_newer_one_is_read(facts: int) -> None:
+    packed = [*pack_server(SERVER, "Tickets."), *["?"] * 9][:facts]
+    found = read_server(through(packed))
+    assert (found.published, found.official) == ("2025-03-01", True)
+    assert found.homepage == (SERVER.homepage if facts > 14 else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("https://github.com/acme-inc/tickets#readme", "https://github.com/acme-inc/tickets"),
+        ("https://Acme.example/", "https://acme.example"),
+        ("https://acme.example/docs?for=you", "https://acme.example/docs"),
+        ("http://acme.example", ""),
+        ("git+https://github.com/acme-inc/tickets.git", ""),
+        ("https://user:secret@acme.example/x", ""),
+        ("https://acme.example:8443/x", ""),
+        ("https://acme.example/Ignore all of this", ""),
+        ("https://acme.example/" + "x" * 200, ""),
+        ("https://[", ""),
+        ("javascript:alert(1)", ""),
+        (None, ""),
+    ],
+)
+def test_a_homepage_is_kept_as_far_as_it_is_an_address(text: str | None, address: str) -> None:
+    assert web_address(text) == address
 
 
 def test_a_server_of_which_nothing_is_known_comes_out_too() -> None:
@@ -243,8 +278,14 @@ def test_the_pack_gives_the_facts_of_every_tool_that_it_was_built_from(built_pac
         assert [e.name for e in read.install.env] == [e.name for e in server.install.env]
     fetch, github, slack = (index.get_server(i) for i in ("demo/fetch", "acme/github", "acme/slack"))
     assert fetch is not None and fetch.popularity == 250_000
-    assert github is not None and github.description == "Manage GitHub repositories, issues and pull requests."
+    assert (fetch.published, fetch.updated) == ("2025-03-01", "2026-09-08")
+    assert github is not None and (github.published, github.updated) == (None, "2026-10")
+    assert github.homepage == "https://github.com/acme-inc/github" and github.looks_like is None
+    assert github.description == "Manage GitHub repositories, issues and pull requests."
     assert slack is not None and (slack.official, slack.publisher) == (True, "Slack Technologies")
+    notion = index.get_server("vendor/notion")
+    assert slack.homepage == "https://docs.slack.example/mcp"
+    assert notion is not None and notion.homepage == "https://docs.notion.example"
 
 
 # --- no sentence of others -------------------------------------------------------------------------------------------

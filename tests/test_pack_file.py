@@ -253,4 +253,6 @@ def test_the_manifest_counts_what_is_in_it(built_pack: Built) -> None:
     # Slack's vendor is the listed package itself: it adds facts to that server, and is none of its own.
     assert (manifest.servers, manifest.vendors, manifest.tools) == (pool + 2, 2, len(search_pool.tools()))
     assert (manifest.exemplars, manifest.lines, manifest.date, manifest.crawled) == (2, 5, DATE, "2026-11-18")
-    assert set(manifest.sources) == {"lines.tsv", "vendors.jsonl", "products.tsv", "downloads.tsv", "exemplars.jsonl"}
+    assert set(manifest.sources) == {
+        "lines.tsv", "vendors.jsonl", "products.tsv", "downloads.tsv", "dates.tsv", "exemplars.jsonl",
+    }  # fmt: skip

@@ -108,6 +108,10 @@ class Server(Record):
     """Whether the publisher is the maker of the product that the server is for."""
     published: str | None = None
     """Day of the first release."""
+    updated: str | None = None
+    """Day of the newest release; of some only the month is known."""
+    looks_like: str | None = None
+    """A far more used package whose name this one's is almost, as ``registry:package``."""
     popularity: float | None = None
     """Downloads a month, as the registry counts them."""
     state: ServerState = ServerState.NEEDS_INSTALL
@@ -119,6 +123,26 @@ class Server(Record):
     @classmethod
     def _none_is_empty(cls, value: object) -> object:
         return "" if value is None else value
+
+
+def age_shown(server: Server) -> str:
+    """Since when a server is released, and whether it still is."""
+    said = [
+        f"first released {server.published}" if server.published else "",
+        f"newest release {server.updated}" if server.updated else "",
+    ]
+    return ", ".join(filter(None, said))
+
+
+def warning_shown(server: Server) -> str:
+    """A sentence for a server whose package is named almost like another one; else nothing."""
+    registry, _, package = (server.looks_like or "").partition(":")
+    if not package:
+        return ""
+    return (
+        f"Its name is almost that of {package[:100]} ({registry}), which is downloaded at least 50 times as often: "
+        "is this the one you mean?"
+    )
 
 
 def publisher_shown(server: Server) -> str:

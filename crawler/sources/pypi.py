@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from toolscout.crawler.fetch import Fetcher, FetchError
 from toolscout.crawler.install.pypi import simple_index
@@ -18,7 +18,9 @@ from toolscout.crawler.sources.base import Batch, Source
 from toolscout.errors import BadInput
 
 _JSON = "application/vnd.pypi.simple.v1+json"
+_ACCEPT_JSON = {"accept": _JSON}
 _ACCEPT = {"accept": f"{_JSON}, text/html;q=0.1"}
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _ANCHOR = re.compile(r"<a\b[^>]*>\s*([^<]+?)\s*</a>", re.I)
 
 
@@ -76,20 +78,40 @@ class PypiSource(Source):
 
 async def published(fetcher: Fetcher, package: str, version: str, index: str | None = None) -> str | None:
     """When a version was uploaded (ISO 8601), as the JSON index says (PEP 700); None when it does not."""
-    index = index or simple_index()
-    if index is None:
-        return None
-    project = re.sub(r"[-_.]+", "-", package).lower()
-    try:
-        document = await fetcher.json(f"{index.rstrip('/')}/{project}/", headers={"accept": _JSON})
-    except FetchError:
-        return None
-    files = document.get("files") if isinstance(document, dict) else None
     plain = re.sub(r"[-_.]+", "_", package).lower()
-    for file in files if isinstance(files, list) else ():
-        name = str(file.get("filename") or "").lower() if isinstance(file, dict) else ""
+    for file in await _files(fetcher, package, index):
+        name = str(file.get("filename") or "").lower()
         stem = re.sub(r"[-_.]+", "_", name[: len(plain)]), name[len(plain) :]
         if stem[0] == plain and re.match(rf"-{re.escape(version.lower())}(?:-|\.tar|\.zip)", stem[1]):
             moment = file.get("upload-time")
             return str(moment) if moment else None
     return None
+
+
+async def release_days(fetcher: Fetcher, package: str, index: str | None = None) -> tuple[str, str]:
+    """Days of a package's first and newest upload (ISO 8601), as the JSON index says; empty when it does not."""
+    days = sorted(str(file.get("upload-time") or "")[:10] for file in await _files(fetcher, package, index))
+    days = [day for day in days if _DAY.fullmatch(day)]
+    return (days[0], days[-1]) if days else ("", "")
+
+
+def is_kept(fetcher: Fetcher, package: str, index: str | None = None) -> bool:
+    """Whether a package's page of the index is at hand, so that nobody is asked for it."""
+    address = _address(package, index)
+    return address is not None and fetcher.has(address, _ACCEPT_JSON)
+
+
+def _address(package: str, index: str | None) -> str | None:
+    index = index or simple_index()
+    return None if index is None else f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', package).lower()}/"
+
+
+async def _files(fetcher: Fetcher, package: str, index: str | None) -> list[dict[str, Any]]:
+    """What the JSON index says of a package's files."""
+    address = _address(package, index)
+    try:
+        document = await fetcher.json(address, headers=_ACCEPT_JSON) if address else None
+    except FetchError:
+        return []
+    files = document.get("files") if isinstance(document, dict) else None
+    return [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []

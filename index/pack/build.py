@@ -142,9 +142,12 @@ def _entries(generation: GenerationStorage, sources: PackSources) -> list[_Entry
             vendors.append(_Entry(sources.known(vendor.server), line, np.zeros(0, np.int64), vendor.covers or (line,)))
         else:  # the vendor's own package, listed: what the vendor's entry says of it is added
             entry, told = found[place], vendor.server
-            server = entry.server.model_copy(update={"official": told.official, "publisher": told.publisher})
+            facts = {"official": told.official, "publisher": told.publisher}
+            facts["homepage"] = entry.server.homepage or told.homepage
+            server = entry.server.model_copy(update=facts)
             found[place] = replace(entry, server=server, line=entry.line or told.description)
-    return found + vendors
+    found += vendors
+    return found
 
 
 def _package(server: Server) -> str:

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,8 @@ _LICENSE = re.compile(r"[A-Za-z0-9][\w.+ ()/-]{0,63}")
 _EXPRESSION = re.compile(r"^\(?[\w.+-]+\)?( (?:OR|AND|WITH) \(?[\w.+-]+\)?)+$")
 """An SPDX expression, such as ``MIT OR Apache-2.0 OR BSD-3-Clause``."""
 
+_LONGEST_ADDRESS = 120
+_ADDRESS = re.compile(r"https://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/[\w.~@%+-]*)*", re.ASCII)
 _GITHUB = re.compile(r"github\.com[/:]([\w.-]+)/", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"[^\s/]*\w[^\s/]*")
@@ -64,6 +67,18 @@ def publisher_of(server: Server) -> str:
     return package[1:].partition("/")[0] if package.startswith("@") else ""
 
 
+def web_address(text: str | None) -> str:
+    """An address of the web as far as it is a fact: https, host and path; nothing where it is none."""
+    try:
+        parts = urlsplit(text or "")
+        plain = parts.username is None and parts.port is None
+    except ValueError:
+        return ""
+    address = f"https://{parts.hostname}{parts.path.rstrip('/')}"
+    fits = _ADDRESS.fullmatch(address) and len(address) <= _LONGEST_ADDRESS
+    return address if parts.scheme == "https" and plain and fits else ""
+
+
 def pack_server(server: Server, line: str) -> list[Any]:
     """The facts of a server as a JSON array; `read_server` reads it. ``line`` says what it is for, in our words."""
     install = server.install
@@ -85,6 +100,9 @@ def pack_server(server: Server, line: str) -> list[Any]:
         int(server.official),
         int(server.popularity or 0),
         (server.published or "")[:10],
+        (server.updated or "")[:10],
+        web_address(server.homepage),
+        server.looks_like or "",
     ]
     while values and not values[-1]:
         values.pop()
@@ -93,9 +111,9 @@ def pack_server(server: Server, line: str) -> list[Any]:
 
 def read_server(values: Sequence[Any]) -> Server:
     """A server's record from what `pack_server` made; its description is our line."""
-    full = [*values, *[None] * (14 - len(values))]
+    full = [*values, *[None] * 17][:17]
     (server_id, title, category, install, env, transport, state, license_id, checked, line, publisher, official,
-     downloads, published) = full  # fmt: skip
+     downloads, published, updated, homepage, looks_like) = full  # fmt: skip
     registry, package, version, command, args, url, auth = install
     return Server(
         server_id=server_id,
@@ -111,9 +129,12 @@ def read_server(values: Sequence[Any]) -> Server:
         ),
         version=version,
         license=license_id or None,
+        homepage=homepage or None,
         publisher=publisher or None,
         official=bool(official),
         published=published or None,
+        updated=updated or None,
+        looks_like=looks_like or None,
         popularity=float(downloads) if downloads else None,
         state=ServerState(state),
         checked_at=checked or None,

@@ -2,6 +2,7 @@
 
 lines.tsv         server id, what it is for in one line of ours
 downloads.tsv     package (npm:NAME or pypi:NAME), downloads a month
+dates.tsv         package, days of its first and its newest release (`toolscout.crawler.package_dates`)
 vendors.jsonl     servers known as a whole: hosted, with a login, or an image
 products.tsv      the lexicon (`toolscout.index.products`)
 exemplars.jsonl   worked calls: query, tool_id, arguments
@@ -9,19 +10,22 @@ exemplars.jsonl   worked calls: query, tool_id, arguments
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolscout.errors import NotFound
+from toolscout.errors import BadInput, NotFound
 from toolscout.index.document import name_words
 from toolscout.index.products import Product, read_products
 from toolscout.jsonl import read_objects
 from toolscout.records import EnvVar, Install, JsonObject, Server, ServerState, Source, Transport, sha256_hex
 
-LINES, DOWNLOADS, VENDORS, PRODUCTS, EXEMPLARS = (
-    "lines.tsv", "downloads.tsv", "vendors.jsonl", "products.tsv", "exemplars.jsonl",
+LINES, DOWNLOADS, DATES, VENDORS, PRODUCTS, EXEMPLARS = (
+    "lines.tsv", "downloads.tsv", "dates.tsv", "vendors.jsonl", "products.tsv", "exemplars.jsonl",
 )  # fmt: skip
+
+_DATE = re.compile(r"(?:\d{4}-\d\d(?:-\d\d)?)?")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class PackSources:
 
     lines: dict[str, str] = field(default_factory=dict)
     downloads: dict[str, int] = field(default_factory=dict)
+    dates: dict[str, tuple[str, str]] = field(default_factory=dict)
     vendors: list[Vendor] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
     exemplars: list[Exemplar] = field(default_factory=list)
@@ -62,6 +67,7 @@ class PackSources:
         readers: dict[str, Callable[[Path], None]] = {
             LINES: lambda path: sources.lines.update(_pairs(path)),
             DOWNLOADS: lambda path: sources.downloads.update({k: int(v) for k, v in _pairs(path)}),
+            DATES: lambda path: sources.dates.update(read_dates(path)),
             VENDORS: lambda path: sources.vendors.extend(_vendor(row) for _, row in read_objects(path)),
             PRODUCTS: lambda path: sources.products.extend(read_products(path)),
             EXEMPLARS: lambda path: sources.exemplars.extend(_exemplar(row) for _, row in read_objects(path)),
@@ -74,9 +80,25 @@ class PackSources:
         return sources
 
     def known(self, server: Server) -> Server:
-        """A server with the downloads that are known of its package."""
-        downloads = self.downloads.get(f"{server.install.registry}:{server.install.package}")
-        return server if downloads is None else server.model_copy(update={"popularity": float(downloads)})
+        """A server with the downloads and the dates that are known of its package."""
+        package = f"{server.install.registry}:{server.install.package}"
+        first, last = self.dates.get(package, ("", ""))
+        facts = {"popularity": self.downloads.get(package), "published": first or None, "updated": last or None}
+        return server.model_copy(update={name: value for name, value in facts.items() if value is not None})
+
+
+def read_dates(path: Path) -> dict[str, tuple[str, str]]:
+    """Days of the first and of the newest release by package; either may be empty, or a month.
+
+    Raises BadInput for what is no date.
+    """
+    dates = {}
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        package, first, last = [*line.split("\t"), "", ""][:3]
+        if not all(_DATE.fullmatch(date) for date in (first, last)):
+            raise BadInput(f"{path}, line {number}: {first!r} or {last!r} is no date.", "Write 2025-03-01, or 2025-03.")
+        dates[package] = first, last
+    return dates
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:
@@ -99,6 +121,7 @@ def _vendor(values: JsonObject) -> Vendor:
             auth="oauth" if url and values.get("auth") == "oauth" else None,
             env=[EnvVar(name=name, required=True, secret=True) for name in values.get("env") or ()],
         ),
+        homepage=values.get("docs"),
         publisher=values.get("publisher"),
         official=values.get("official", True),
         state=ServerState.NEEDS_KEY if values.get("auth") == "key" else ServerState.NEEDS_INSTALL,
