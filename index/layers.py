@@ -313,10 +313,12 @@ class LayeredIndex:
         return [self.box] if self.own is None else [self.own, self.box]
 
     def _without(self, installed: Collection[str]) -> Mask:
-        """Rows of the pack whose server is not installed."""
+        """Rows of the pack whose server is not installed, nor looks like one that is."""
         known = np.array([id_hash(text) for text in installed], dtype=np.uint64)
         arrays = self.box.storage.arrays
         hidden = np.isin(arrays["server.ids"], known) | np.isin(arrays["server.packages"], known)
+        likes = self.box.storage.looks_like
+        hidden |= (likes >= 0) & hidden[likes]
         visible: Mask = ~hidden[self.box.tool_servers]
         return visible
 

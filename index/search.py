@@ -374,6 +374,7 @@ class SearchIndex:
         scores = fusion.fuse(signals, self.params)
         if favoured is not None:
             scores = scores + fusion.FAVOUR * favoured[self.tool_servers if rows is None else self.tool_servers[rows]]
+        scores = self._in_their_place(scores, rows)
         top = self._best(scores, rows, depth)
         kept = {name: values[top] for name, values in signals.items()}
         best = top if rows is None else rows[top]
@@ -385,6 +386,10 @@ class SearchIndex:
         coverage = self._coverage(ask, best[:COVERED])
         features = fusion.shape(first, coverage, pool, self._nothing(ask))
         return Ranking(ask, best, scores, kept, features, fusion.probability(features, self.params))
+
+    def _in_their_place(self, scores: Floats, rows: Rows | None) -> Floats:
+        """The scores, with those lowered that must not stand above certain others."""
+        return scores
 
     def _best(self, scores: Floats, rows: Rows | None, depth: int) -> Rows:
         """Places of the ``depth`` best, best first; of the rows that stand for one server as a whole, one."""

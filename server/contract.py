@@ -106,6 +106,7 @@ _FOUND_TOOL = {
             "items": {"type": "string"},
             "description": "Variables with keys and settings that its server takes, which is not set up here.",
         },
+        "looks_like": {"type": "string", "description": "A far more used package whose name this one's is almost."},
         "state": {"type": "string", "enum": _STATES},
         "why": {"type": "string"},
         "requests": {

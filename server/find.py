@@ -177,6 +177,8 @@ def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
             shaped["publisher"] = publisher_shown(server)
         if shaped["state"] == ServerState.NEEDS_KEY and (wanted := needs(server)[:_NEEDS]):
             shaped["needs"] = wanted
+        if server.looks_like:
+            shaped["looks_like"] = server.looks_like
     if hit.why:
         shaped["why"] = "; ".join(hit.why)[:80]
     if hit.requests:

@@ -17,6 +17,7 @@ from toolscout.index.encoder import Encoder
 from toolscout.index.names import id_hash, name_hash
 from toolscout.index.pack.facts import pack_all, pack_server, pack_tool, publisher_of
 from toolscout.index.pack.file import FORMAT, Manifest, write_pack
+from toolscout.index.pack.lookalikes import look_alikes
 from toolscout.index.pack.sources import PackSources
 from toolscout.index.pack.vectors import pack_vectors, train_rotation
 from toolscout.index.pack.words import pack_words
@@ -147,6 +148,9 @@ def _entries(generation: GenerationStorage, sources: PackSources) -> list[_Entry
             server = entry.server.model_copy(update=facts)
             found[place] = replace(entry, server=server, line=entry.line or told.description)
     found += vendors
+    for place, original in look_alikes([entry.server for entry in found], sources.downloads).items():
+        server = found[place].server.model_copy(update={"looks_like": original})
+        found[place] = replace(found[place], server=server)
     return found
 
 
@@ -206,9 +210,16 @@ def _servers(
         "server.names": np.array([_called(e.server) for e in entries], dtype=np.uint64).reshape(-1, 3),
         "server.packages": np.array([id_hash(_package(e.server)) for e in entries], dtype=np.uint64),
         "server.states": np.array([_STATES.index(e.server.state) for e in entries], dtype=np.uint8),
+        "server.looks_like": _originals(entries),
         "server.trust": np.array([_trust(e.server) for e in entries], dtype=np.float32),
         **_prefixed("server", pack_vectors(vectors, rotation)),
     }
+
+
+def _originals(entries: Sequence[_Entry]) -> Array:
+    """Row of the server whose package each one's looks like; -1 for none that is here."""
+    rows = {_package(entry.server): row for row, entry in enumerate(entries)}
+    return np.array([rows.get(entry.server.looks_like or "", -1) for entry in entries], dtype=np.int32)
 
 
 def _called(server: Server) -> list[int]:

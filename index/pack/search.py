@@ -14,7 +14,7 @@ import numpy.typing as npt
 from toolscout.index import fusion
 from toolscout.index.encoder import Encoder
 from toolscout.index.meanings import MeaningParams, meaning_params, means_product
-from toolscout.index.names import name_hash
+from toolscout.index.names import id_hash, name_hash
 from toolscout.index.pack.file import PackFile
 from toolscout.index.pack.storage import PackStorage
 from toolscout.index.products import Mention
@@ -61,17 +61,25 @@ class PackIndex(SearchIndex):
         rows = self.tool_servers == row
         return int(rows.sum() if self.storage.whole is None else (rows & ~self.storage.whole).sum())
 
+    def server_of(self, package: str) -> Server | None:
+        """The server of a package, written ``registry:name``, or None."""
+        rows = np.flatnonzero(self._arrays["server.packages"] == np.uint64(id_hash(package)))
+        return self._server(int(rows[0])) if len(rows) else None
+
     def servers_called(self, text: str, count: int = 8) -> list[Server]:
-        """Servers that a person may mean by a name: those of its maker first, then the most used. No id is a name."""
+        """Servers that a person may mean by a name: those of its maker first, then the most used; look-alikes last, and
+        never without the original. No id is a name."""
         products = self.storage.products
         rows = set(np.flatnonzero(self._called(text)).tolist())
         if "/" in text:
             text = ""
         for mention in products.mentioned(text):
             rows.update(products.servers(mention.product).tolist())
+        likes = self.storage.looks_like
+        rows.update(int(likes[row]) for row in tuple(rows) if likes[row] >= 0)
         best = sorted(rows, key=lambda row: (-float(self.storage.trust[row]), row))
         found = [self.storage.server(row) for row in best]
-        return sorted(found, key=lambda server: not server.official)[:count]
+        return sorted(found, key=lambda server: (bool(server.looks_like), not server.official))[:count]
 
     def names_like(self, text: str, count: int = 3) -> list[str]:
         """Names of products with servers, and ids of servers, that are written much like a text."""
@@ -108,6 +116,20 @@ class PackIndex(SearchIndex):
             bias[servers] += np.float32(self.priors.product * (NAMED if mention.sure else UNSURE))
         bias /= np.float32(fusion.FAVOUR)
         return super().rank(ask, allowed, depth, bias if favoured is None else bias + favoured)
+
+    def _in_their_place(self, scores: Floats, rows: Rows | None) -> Floats:
+        """The scores, those of a look-alike's tools below the best of the original's."""
+        servers = self.tool_servers if rows is None else self.tool_servers[rows]
+        alike = self.storage.looks_like[servers]
+        if not (alike >= 0).any():
+            return scores
+        scores = scores.copy()
+        for server in np.unique(servers[alike >= 0]):
+            originals = scores[servers == self.storage.looks_like[server]]
+            if len(originals):
+                below = np.nextafter(originals.max(), -np.inf, dtype=scores.dtype)
+                scores[servers == server] = np.minimum(scores[servers == server], below)
+        return scores
 
     def _spelled_alike(self, text: str) -> Rows:
         """Tools of the server that an id begins with, and those of just that name: a pack has no letters of names."""

@@ -64,6 +64,9 @@ class PackStorage:
         self.whole: Mask | None = arrays["tool.whole"].astype(np.bool_)
         self.products = Products.of(arrays)
         self.trust: Floats = arrays["server.trust"]
+        none = np.full(manifest.servers, -1, dtype=np.int32)
+        self.looks_like: npt.NDArray[np.int32] = arrays.get("server.looks_like", none)
+        """Row of the server whose package each one's looks like; -1 for none that is here."""
         self._records = PackedRecords(*(arrays[f"records.{n}"] for n in ("data", "offsets", "dictionary")))
         self._calls = PackedRecords(*(arrays[f"calls.{n}"] for n in ("data", "offsets", "dictionary")))
         self._ids_order = np.argsort(arrays["server.ids"], kind="stable")
@@ -86,6 +89,8 @@ class PackStorage:
         per_row = ("tool.whole", "tool.fingerprints", "tool.names_sorted", "tool.name_order", "tool.scales")
         per_server = ("server.ids", "server.names", "server.packages", "server.states", "server.trust", "server.scales")
         wanted = dict.fromkeys(per_row, rows) | dict.fromkeys(per_server, servers)
+        if len(self.looks_like) != servers or (self.looks_like >= servers).any():
+            raise ValueError("the array server.looks_like is wrong")
         wanted |= dict.fromkeys(("exemplar.scales", "exemplar.rows", "exemplar.links"), calls)
         wanted |= {"server.first": servers + 1, "records.offsets": servers + 1, "calls.offsets": calls + 1}
         wanted |= {"word.indptr": len(arrays["word.terms"]) + 1}
