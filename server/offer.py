@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
-from toolscout.records import JsonObject, Server, canonical_json, publisher_shown, sha256_hex
+from toolscout.records import JsonObject, Server, age_shown, canonical_json, publisher_shown, sha256_hex, warning_shown
 from toolscout.server.asking import content_of
 from toolscout.server.clients.redact import Redactor
 from toolscout.server.config import UpstreamConfig
@@ -151,14 +151,15 @@ def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, 
     facts = {
         "Package": _package(server),
         "License": server.license,
-        "Publisher": _publisher(server),
+        "Publisher": publisher_shown(server) or "not stated",
+        "Age": age_shown(server),
         "Downloads": f"{int(server.popularity):,} a month" if server.popularity else "",
         "Homepage": homepage if homepage.startswith(("https://", "http://")) else "",
         "Tools": f"{tools}, of which '{tool_name}' is wanted now" if tools else "known once it is added",
         "Login": "it asks you to log in, in your browser" if config.auth == "oauth" else "",
     }
     if not config.url:  # of what runs here, what is not known counts as well
-        facts |= {name: facts[name] or "not stated" for name in ("License", "Downloads", "Homepage")}
+        facts |= {name: facts[name] or "not stated" for name in ("License", "Age", "Downloads", "Homepage")}
     policy = config.policy(sandbox)
     where = (
         f"It will run in a sandbox: it {policy.shown()}." if policy else "It will run with your rights, in no sandbox."
@@ -167,6 +168,7 @@ def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, 
     usual = "none" if config.url else "none but the usual (PATH, HOME, ...)"
     lines = [
         f"An agent wants to use a tool of the MCP server '{_plain(server.server_id)}', which is not installed. {where}",
+        *filter(None, [warning_shown(server)]),
         f"It {'calls' if config.url else 'runs'}: {line}",
         *(f"{name}: {_plain(fact)}" for name, fact in facts.items() if fact),
         f"Your variables it gets: {', '.join(config.references()) or usual}",
@@ -184,13 +186,6 @@ def _package(server: Server) -> str:
     if install.package:
         return f"{install.package}, version {install.version or 'not pinned: the newest one'}, from {install.registry}"
     return "" if install.url else "none: it is the command above"
-
-
-def _publisher(server: Server) -> str:
-    if not server.publisher:
-        return "not stated"
-    since = f", first released {server.published}" if server.published else ""
-    return publisher_shown(server) + since
 
 
 def _plain(text: str) -> str:

@@ -72,6 +72,12 @@ async def test_a_server_known_as_a_whole_says_so_and_who_publishes_it(boxed: Set
     assert "toolscout add vendor/notion" in answer["advice"]
 
 
+async def test_a_look_alike_is_said_to_be_one(settings: Settings, tmp_path: Path) -> None:
+    boxed = await tiny_pack(tmp_path / "pack", settings)
+    first = (await found(boxed, "echo", servers=["acme/tiny"]))["tools"][0]
+    assert (first["tool_id"], first["looks_like"]) == ("acme/tiny/echo", "npm:@acme/tinny")
+
+
 async def test_a_product_that_nobody_has_is_said(boxed: Settings) -> None:
     answer = await found(boxed, "reset the Salesforce password")
     assert answer["no_match"] and "Salesforce" in answer["advice"]
@@ -180,6 +186,32 @@ def test_add_by_an_id_of_the_pack_writes_its_entry(environment: Settings, capsys
     assert execute(["add", "acme/github", "--no-check", "--yes"]) == 0, capsys.readouterr().err
     entry = json.loads(environment.servers_file.read_text())["mcpServers"]["acme/github"]
     assert package_of(entry) == "npm:@acme/github-mcp"
+    said = capsys.readouterr().err
+    assert "newest release 2026-10" in said and "https://github.com/acme-inc/github" in said
+    assert "is this the one you mean" not in said
+
+
+@pytest.mark.parametrize("name", ["acme/tiny", "npm:tinny", "npm:tinny@1.0.0", "tiny"])
+async def test_add_says_whose_name_a_servers_is_almost(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    boxed = await tiny_pack(tmp_path / "pack", settings)
+    monkeypatch.setenv("TOOLSCOUT_PACK", boxed.pack)
+    monkeypatch.setenv("TOOLSCOUT_STARTER", "false")
+    assert execute(["add", name, "--no-check", "--yes"]) == (3 if name == "tiny" else 0)
+    said = capsys.readouterr().err
+    assert (
+        "acme/tiny  (Acme (unverified), 4,321 downloads a month, first released 2025-03-01, newest release 2026-09"
+        in said
+    )
+    assert "Its name is almost that of @acme/tinny (npm)" in said
+
+
+def test_a_pack_that_cannot_be_read_keeps_no_package_from_being_added(
+    environment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TOOLSCOUT_ENCODER", str(tmp_path / "none"))
+    assert execute(["add", "npm:some-mcp", "--no-check", "--yes"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -334,9 +366,11 @@ async def tiny_pack(folder: Path, settings: Settings, change: Callable[[Tool], T
     server = Server(
         server_id="acme/tiny", name="tiny", description="Answers what it gets.", license="MIT",
         sources=[Source(marketplace="shop", id="tiny")], homepage="https://github.com/Acme/tiny", popularity=4321.0,
-        install=Install(command=sys.executable, args=[str(TINY)]), state=ServerState.NEEDS_INSTALL,
+        install=Install(registry="npm", package="tinny", command=sys.executable, args=[str(TINY)]),
+        state=ServerState.NEEDS_INSTALL,
     )  # fmt: skip
-    return settings.model_copy(update={"pack": str(build(folder, [server], tools, PackSources()).path)})
+    sources = PackSources(downloads={"npm:@acme/tinny": 4321 * 50}, dates={"npm:tinny": ("2025-03-01", "2026-09")})
+    return settings.model_copy(update={"pack": str(build(folder, [server], tools, sources).path)})
 
 
 def reviews(settings: Settings) -> dict[str, Review]:
@@ -356,7 +390,11 @@ async def test_a_yes_installs_a_packed_server_whose_tools_are_as_listed(settings
     ids = [tool["tool_id"] for tool in answer.structured_content["tools"]]
     assert len(ids) == len(set(ids)), "the pack's copy is hidden"
     (params,) = person.asked
-    for said in ("Publisher: Acme", "Downloads: 4,321 a month", "License: MIT"):
+    for said in (
+        "Publisher: Acme", "Downloads: 4,321 a month", "License: MIT", "Homepage: https://github.com/Acme/tiny",
+        "Age: first released 2025-03-01, newest release 2026-09",
+        "Its name is almost that of @acme/tinny (npm), which is downloaded at least 50 times as often",
+    ):  # fmt: skip
         assert said in params.message
     held = {tool.name for tool in _LISTED} - {
         name for name, review in reviews(boxed).items() if review is Review.APPROVED

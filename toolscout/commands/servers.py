@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,12 +14,13 @@ import typer
 from toolscout.commands.confining import AllowHost, AllowNetwork, AllowRead, AllowWrite, Confined, sandbox_entry
 from toolscout.commands.listing import list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, table, with_engine
-from toolscout.errors import BadInput, NotFound, StorageError
-from toolscout.records import Server, ServerState, publisher_shown
+from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
+from toolscout.records import Server, ServerState, age_shown, publisher_shown, warning_shown
 from toolscout.secret_store import known_values, open_store
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
+    from toolscout.index.pack.search import PackIndex
     from toolscout.server.config import UpstreamConfig
     from toolscout.server.engine import Engine
     from toolscout.server.sandbox.policy import Default
@@ -150,16 +152,32 @@ def _entry(
             raise BadInput("Give a command or --url, not both.")
         kind = {"transport": transport} if transport else {}
         return name, {"url": url, **kind}, []
-    if registry == "npm" and package:
-        return package.rpartition("@")[0] or package, npm_entry(package, command), []
-    if registry == "pypi" and package:
-        return package.split("==")[0].split("@")[0], pypi_entry(package, command, extra=beside), []
+    if registry in ("npm", "pypi") and package:
+        plain = package.rpartition("@")[0] or package if registry == "npm" else package.split("==")[0].split("@")[0]
+        with suppress(ToolscoutError):  # what the pack knows of it is told, but not needed
+            if (box := _box(settings)) is not None and (known := box.server_of(f"{registry}:{plain}")) is not None:
+                _say_facts(known)
+        entry = npm_entry(package, command) if registry == "npm" else pypi_entry(package, command, extra=beside)
+        return plain, entry, []
     if command:
         return name, {"command": command[0], "args": list(command[1:])}, []
     server = _known_server(name, settings)
-    note(fact_line(server))
+    _say_facts(server)
     launch = catalogue_launch(server, known_values(settings))
     return server.server_id, launch.filled(values), list(launch.required)
+
+
+def _say_facts(server: Server) -> None:
+    note(fact_line(server))
+    for said in filter(None, [server.homepage, warning_shown(server)]):
+        note(printable(f"  {said}"))
+
+
+def _box(settings: Settings) -> PackIndex | None:
+    from toolscout.index.encoder import make_encoder
+    from toolscout.server.box import open_box
+
+    return open_box(settings, make_encoder(settings), None)
 
 
 def _known_server(name: str, settings: Settings) -> Server:
@@ -168,8 +186,6 @@ def _known_server(name: str, settings: Settings) -> Server:
     Raises NotFound where there is none, or several and nobody to choose.
     """
     from toolscout.index.catalogue import Catalogue
-    from toolscout.index.encoder import make_encoder
-    from toolscout.server.box import open_box
 
     hint = "Say what to run (toolscout add NAME -- COMMAND ARGS...), give --url, or npm:PACKAGE or pypi:PACKAGE."
     try:
@@ -177,7 +193,7 @@ def _known_server(name: str, settings: Settings) -> Server:
             server = catalogue.get_server(name)
     except StorageError:
         server = None
-    box = None if server is not None else open_box(settings, make_encoder(settings), None)
+    box = None if server is not None else _box(settings)
     if box is not None:
         tool = box.get_tool(name)
         server = box.get_server(tool.server_id if tool is not None else name)
@@ -195,10 +211,11 @@ def _chosen(name: str, choices: Sequence[Server]) -> Server:
     one = len(choices) == 1
     if one and sys.stdin.isatty():
         return choices[0]
-    lines = [f"{number}. {line}" for number, line in enumerate(map(fact_line, choices), 1)]
     note(f"The one server for {name!r}:" if one else f"Servers for {name!r}, the most trusted first:")
-    for line in lines:
-        note(f"  {line}")
+    for number, choice in enumerate(choices, 1):
+        note(f"  {number}. {fact_line(choice)}")
+        if said := warning_shown(choice):
+            note(printable(f"     {said}"))
     if not sys.stdin.isatty():
         raise NotFound(
             f"{name!r} is no id of a server." if one else f"{name!r} may mean several servers.",
@@ -229,6 +246,7 @@ def fact_line(server: Server) -> str:
     facts = [
         publisher_shown(server),
         f"{int(server.popularity):,} downloads a month" if server.popularity else "",
+        age_shown(server),
         server.license or "",
         "hosted" if server.install.url else "",
         "asks you to log in" if server.install.auth == "oauth" else "",
