@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolscout.crawler.fetch import Fetcher
+from toolscout.crawler.install.pypi import simple_index
 from toolscout.crawler.sources.pypi import is_kept, release_days
 from toolscout.crawler.state import State
 from toolscout.files import replace_file
@@ -51,7 +52,7 @@ async def _run(options: argparse.Namespace) -> None:
     packages = [line.split("\t")[0].strip() for line in options.packages.read_text("utf-8").splitlines()]
     with State(options.work) as state:
         async with Fetcher(state, max_age=float("inf"), contact=options.contact) as fetcher:
-            learned = await collect(fetcher, packages, options.out, options.ask)
+            learned = await collect(fetcher, packages, options.out, options.ask, simple_index())
             print(f"{options.out}: {learned} packages more, {fetcher.requests} requests")
 
 
