@@ -291,15 +291,14 @@ async def test_a_suggested_call_says_where_its_server_is_not_installed(boxed: Se
     assert call["state"] == "needs_install" and call["advice"].startswith("needs_install: invoke it")
 
 
-def test_the_first_find_of_an_empty_home_has_the_starter_tools(
+def test_the_first_find_of_an_empty_home_starts_nothing(
     environment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TOOLSCOUT_STARTER")
     assert execute(["find", "convert a time from one timezone to another", "--json"]) == 0
     captured = capsys.readouterr()
-    first = json.loads(captured.out)["tools"][0]
-    assert (first["tool_id"], first["state"]) == ("time/convert_time", "ready")
-    assert "three small servers" in captured.err
+    assert json.loads(captured.out)["tools"][0]["tool_id"] == "demo/time/convert_time"
+    assert "toolscout add starter" in captured.err and not environment.servers_file.exists()
 
 
 @pytest.mark.parametrize(
