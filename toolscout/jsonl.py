@@ -33,19 +33,23 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _BOM = b"\xef\xbb\xbf"
 
 
-def well_formed(value: Any) -> Any:
+def well_formed(value: Any, *, deepest: int | None = None) -> Any:
     """The same JSON value with every lone surrogate (in texts and keys) replaced by U+FFFD; pairs are joined.
 
-    A float that JSON cannot say (NaN, Infinity) becomes None.
+    A float that JSON cannot say (NaN, Infinity) becomes None, and so does what lies more than ``deepest`` levels down.
     """
     if isinstance(value, str):
         if _SURROGATE.search(value) is None:
             return value
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, dict | list) and deepest is not None:
+        if deepest <= 0:
+            return None
+        deepest -= 1
     if isinstance(value, dict):
-        return {well_formed(k): well_formed(v) for k, v in value.items()}
+        return {well_formed(k): well_formed(v, deepest=deepest) for k, v in value.items()}
     if isinstance(value, list):
-        return [well_formed(v) for v in value]
+        return [well_formed(v, deepest=deepest) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

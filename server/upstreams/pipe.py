@@ -36,6 +36,7 @@ from pydantic import ValidationError
 
 from toolscout.records import JsonObject
 from toolscout.server.upstreams.process import Tail
+from toolscout.server.upstreams.reading import read_json
 
 _REPORTS_KEPT = 256
 _REPORT_SECONDS = 1.0
@@ -184,14 +185,10 @@ class PipeDispatcher:
 
     def _line(self, line: bytes) -> None:
         try:
-            message = json.loads(line)
-        except UnicodeDecodeError:
-            try:
-                message = json.loads(line.decode("utf-8", "replace"))
-            except (ValueError, RecursionError):
-                message = None
+            message = read_json(line)
         except (ValueError, RecursionError):
             message = None
+            self._unreadable(line)
         if isinstance(message, dict):
             if message.get("jsonrpc") == "2.0":
                 self._message(message)
@@ -203,6 +200,16 @@ class PipeDispatcher:
             return
         if line.strip():
             self.noise.add(line + b"\n")  # whole: half of a secret would not be recognised any more
+
+    def _unreadable(self, line: bytes) -> None:
+        """Fail the call that a broken message answers, if it says which: nothing else will come for it."""
+        head = line[:_HEAD].lstrip()
+        if head.startswith(b"{") and b'"jsonrpc"' in line and b'"method"' not in head:
+            request = _id_at_start(head)
+            if request is None:
+                request = _id_at_end(line[-_TAIL:])
+            if request is not None:
+                self._settle(coerce_request_id(request), Unreadable())
 
     def _message(self, message: JsonObject) -> None:
         method = message.get("method")
