@@ -29,10 +29,13 @@ class Unauthorized(UpstreamError):
 
     kind = "upstream_unauthorized"
 
-    def __init__(self, upstream: str, status: int) -> None:
+    def __init__(self, upstream: str, status: int, said: str = "", *, what: str = "") -> None:
+        refused = f"does not allow {what}" if what else "does not let us in"
         super().__init__(
-            f"'{upstream}' does not let us in (HTTP status {status}).",
-            hint='Give it a key in "headers" or "auth", or set "auth": "oauth" to log in with the browser.',
+            f"'{upstream}' {refused} (HTTP status {status}{f': {said}' if said else ''}).",
+            hint="What it was given is missing, wrong, expired or not enough for this. "
+            f"A person has to act: 'toolscout login {upstream}' where it has a login in the browser, else a valid key "
+            'in "headers" or "auth" of its entry in mcp.json.',
         )
 
 

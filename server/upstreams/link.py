@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,6 +32,8 @@ from toolscout.records import JsonObject, Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.telling.tracecontext import valid_carrier
+from toolscout.server.upstreams.answer import Answer
+from toolscout.server.upstreams.exchange import exchange
 from toolscout.server.upstreams.pipe import PipeDispatcher
 from toolscout.server.upstreams.process import UpstreamProcess, safe_environment
 
@@ -39,6 +42,8 @@ logger = logging.getLogger(__name__)
 CLIENT = types.Implementation(name="toolscout", title="Toolscout", version=toolscout.__version__)
 _PROBE_SECONDS = 5.0
 """How long a server may take to answer the modern probe before the older handshake is tried."""
+_LONGEST_SECONDS = 3600.0
+"""So long may a call take that goes on telling of progress."""
 _MAX_PAGES = 200
 _OUR_META = {types.PROTOCOL_VERSION_META_KEY, types.CLIENT_INFO_META_KEY, "progressToken"}
 
@@ -82,24 +87,31 @@ class Link:
         arguments: JsonObject,
         *,
         timeout: float,  # noqa: ASYNC109
+        patient: bool = False,
         on_progress: ProgressFnT | None = None,
         meta: Mapping[str, Any] | None = None,
         input_responses: Mapping[str, Any] | None = None,
         request_state: str | None = None,
     ) -> JsonObject:
-        """``tools/call``; the result in wire form, without the upstream's own identity stamp."""
+        """``tools/call``; the result in wire form, without the upstream's own identity stamp.
+
+        Raises TimeoutError after ``timeout`` seconds; with ``patient`` each report of progress begins them anew.
+        """
         params: JsonObject = {"name": tool, "arguments": arguments}
         if input_responses is not None:
             params["inputResponses"] = {k: _plain(v) for k, v in input_responses.items()}
         if request_state is not None:
             params["requestState"] = request_state
-        try:
-            result = await self._request("tools/call", params, timeout, on_progress, meta)
-        except MCPError as error:
-            if error.error.code != types.HEADER_MISMATCH or self.process is not None:
-                raise
-            await self.list_tools()  # brings the parameter headers that the server asks for
-            result = await self._request("tools/call", params, timeout, on_progress, meta)
+        async with asyncio.timeout(timeout) as limit:
+            if patient:
+                on_progress = _extending(limit, timeout, on_progress)
+            try:
+                result = await self._request("tools/call", params, on_progress, meta)
+            except MCPError as error:
+                if error.error.code != types.HEADER_MISMATCH or self.process is not None:
+                    raise
+                await self.list_tools()  # brings the parameter headers that the server asks for
+                result = await self._request("tools/call", params, on_progress, meta)
         result_meta = result.get("_meta")
         if isinstance(result_meta, dict) and types.SERVER_INFO_META_KEY in result_meta:
             del result_meta[types.SERVER_INFO_META_KEY]
@@ -111,7 +123,6 @@ class Link:
         self,
         method: str,
         params: JsonObject,
-        timeout: float | None = None,  # noqa: ASYNC109
         on_progress: ProgressFnT | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> JsonObject:
@@ -122,13 +133,13 @@ class Link:
         if merged:
             params["_meta"] = merged
         options: CallOptions = {}
-        if timeout is not None:
-            options["timeout"] = timeout
         if on_progress is not None:
             options["on_progress"] = on_progress
-        if self.process is None:
-            options["headers"] = self._http_headers(method, params)
-        return await self._dispatcher.send_raw_request(method, params, options)
+        if self.process is not None:
+            return await self._dispatcher.send_raw_request(method, params, options)
+        options["headers"] = self._http_headers(method, params)
+        with exchange():
+            return await self._dispatcher.send_raw_request(method, params, options)
 
     def _http_headers(self, method: str, params: JsonObject) -> dict[str, str]:
         headers = {MCP_PROTOCOL_VERSION_HEADER: str(self.session.protocol_version)}
@@ -140,6 +151,11 @@ class Link:
                     headers.update(mcp_param_headers(mapping, params.get("arguments") or {}))
         headers.update(valid_carrier(params.get("_meta")))
         return headers
+
+    async def ping(self, seconds: float) -> None:
+        """Ask for a sign of life. Raises MCPError where it is refused, TimeoutError where none comes."""
+        async with asyncio.timeout(seconds):
+            await self._request("ping", {})
 
     async def list_tools(self) -> list[JsonObject]:
         """All pages of ``tools/list``, each tool in wire form."""
@@ -165,6 +181,20 @@ class Link:
         return tools
 
 
+def _extending(limit: asyncio.Timeout, seconds: float, on_progress: ProgressFnT | None) -> ProgressFnT:
+    """What hears of progress, and gives the call its time anew, an hour in all at most."""
+    loop = asyncio.get_running_loop()
+    latest = loop.time() + max(seconds, _LONGEST_SECONDS)
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+            limit.reschedule(min(loop.time() + seconds, latest))
+        if on_progress is not None:
+            await on_progress(progress, total, message)
+
+    return progressed
+
+
 def _headers_are_sound(tool: JsonObject) -> bool:
     """Whether a tool can be called over HTTP: one that asks for impossible parameter headers must be left out."""
     trouble = find_invalid_x_mcp_header(tool.get("inputSchema"))
@@ -183,7 +213,7 @@ async def open_link(
     marker: str,
     legacy: bool,
     on_process: Callable[[UpstreamProcess], None],
-    on_status: Callable[[int], None],
+    on_answer: Callable[[Answer], None],
     on_tools_changed: Callable[[], None],
 ) -> AsyncIterator[Link]:
     """Start or reach the upstream and agree on a protocol version. ``config`` holds resolved values; with a ``policy``
@@ -213,7 +243,7 @@ async def open_link(
     from toolscout.server.upstreams.remote import connect
 
     async with (
-        connect(config, max_bytes=max_bytes, state=state, on_status=on_status) as dispatcher,
+        connect(config, max_bytes=max_bytes, state=state, on_answer=on_answer) as dispatcher,
         ClientSession(dispatcher=dispatcher, client_info=CLIENT, message_handler=on_message) as session,
     ):
         await negotiate(session, legacy=legacy or config.transport is Transport.SSE)

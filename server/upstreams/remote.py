@@ -12,8 +12,13 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
+from toolscout.errors import UpstreamError
 from toolscout.records import Transport
 from toolscout.server.config import UpstreamConfig
+from toolscout.server.upstreams.answer import Answer
+from toolscout.server.upstreams.exchange import note
+from toolscout.server.upstreams.incoming import Incoming
+from toolscout.server.upstreams.reading import WholeCharacters
 
 OAUTH_SECONDS = 300.0
 """A person may have to log in: so long may the start of an OAuth upstream take."""
@@ -46,25 +51,32 @@ class BodyTooLarge(httpx2.StreamError):
 
 @asynccontextmanager
 async def connect(
-    config: UpstreamConfig, *, max_bytes: int, state: Path, on_status: Callable[[int], None]
+    config: UpstreamConfig, *, max_bytes: int, state: Path, on_answer: Callable[[Answer], None]
 ) -> AsyncIterator[JSONRPCDispatcher[Any]]:
     """A dispatcher over the upstream's URL. ``state`` is the folder where OAuth tokens are kept.
 
-    ``on_status`` is told the HTTP status of every answer.
+    ``on_answer`` is told of every HTTP answer.
     """
     auth = _auth(config, state)
     headers = {"accept-encoding": "identity", **config.headers}
+    incoming: Incoming | None = None
+    refused = (0, "")
 
     # A hook, not a transport of our own: with one, the client would not look for the environment's proxies.
     async def answered(response: httpx2.Response) -> None:
-        on_status(response.status_code)  # the SDK's own error does not say which it was
+        on_answer(note(response))  # the SDK's own errors do not say what came
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
             # A compressed body's size says nothing about what it becomes, and none was asked for.
             compressed = response.headers.get("content-encoding", "identity").lower() != "identity"
             response.stream = _BoundedStream(
                 response.stream, 0 if compressed else max_bytes
             )  # event streams are bounded per event
+        response.stream = WholeCharacters(response.stream)
+        if incoming is not None and response.request.method == "POST" and response.status_code >= 400:
+            nonlocal refused
+            refused = response.status_code, response.request.url.path
+            incoming.end()  # the SDK's client sends nothing more over SSE after this, and tells nobody
 
     def client(
         headers: dict[str, str] | None = None,
@@ -84,13 +96,22 @@ async def connect(
         async with sse_client(
             config.url, headers=headers, sse_read_timeout=86400.0, httpx_client_factory=client, auth=auth
         ) as (read, write):
-            yield JSONRPCDispatcher(read, write)
+            incoming = Incoming(read)
+            try:
+                yield JSONRPCDispatcher(incoming, write)
+            except Exception:
+                if refused[0] < 400 or refused[0] in (401, 403):
+                    raise
+                raise UpstreamError(
+                    f"it named {refused[1]} as the address for messages, where HTTP status {refused[0]} came back.",
+                    hint="Behind a proxy that adds a path, the server has to know that path (often: root_path).",
+                ) from None
         return
     async with (
         client(headers=headers, auth=auth) as http,
         streamable_http_client(config.url, http_client=http, max_sse_event_size=max_bytes) as (read, write),
     ):
-        yield JSONRPCDispatcher(read, write)
+        yield JSONRPCDispatcher(Incoming(read), write)
 
 
 def _auth(config: UpstreamConfig, state: Path) -> httpx2.Auth | None:

@@ -20,12 +20,14 @@ from toolscout.server.config import UpstreamConfig
 from toolscout.server.secrecy.hiding import Hider
 from toolscout.server.secrecy.secrets import Resolver
 from toolscout.server.telling.telemetry import Telemetry, current_call, span
+from toolscout.server.upstreams.answer import Answer
 from toolscout.server.upstreams.comparison import Compare, Comparison, Listing
 from toolscout.server.upstreams.errors import (
     Crashed,
     Refused,
     Unauthorized,
     closed,
+    leaf,
     reason,
     seen,
     too_large,
@@ -36,6 +38,8 @@ from toolscout.server.upstreams.errors import (
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
+    from mcp.shared.exceptions import MCPError
+
     from toolscout.server.upstreams.link import Link, Relayed
     from toolscout.server.upstreams.process import UpstreamProcess
 
@@ -116,7 +120,7 @@ class Upstream:
         self._keeper: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._process: UpstreamProcess | None = None
-        self._http_status = 0
+        self._answer = Answer()
         self._hider = Hider()
         self._transport = Transport.STDIO
         self._timeout: float | None = None
@@ -150,6 +154,7 @@ class Upstream:
     ) -> JsonObject:
         """One ``tools/call``; the result in wire form. Raises UpstreamError, NotFound or NotAllowed.
 
+        ``timeout``: seconds in all. Without it the configured time holds, which each report of progress begins anew.
         ``admit``: asked before anything is sent, when the tools are known to be compared.
         """
         self.in_flight += 1
@@ -168,7 +173,7 @@ class Upstream:
                     link = await self._enter_compared(admit, timeout)  # much may have been said meanwhile
                 for attempt in (0, 1):
                     try:
-                        result = await self._over(link, tool, arguments, seconds, relayed)
+                        result = await self._over(link, tool, arguments, seconds, timeout is None, relayed)
                         self._answered = True
                         self._failures = 0
                         outcome = "tool_error" if result.get("isError") else ""
@@ -195,16 +200,18 @@ class Upstream:
         tool: str,
         arguments: JsonObject,
         seconds: float,
+        patient: bool,
         relayed: Relayed,
     ) -> JsonObject:
         """The call over one connection, in a span of its own; the trace goes on at the upstream."""
+        call = partial(link.call, tool, arguments, timeout=seconds, patient=patient)
         current = current_call()
         if current is None:
-            return await link.call(tool, arguments, timeout=seconds, **relayed)
+            return await call(**relayed)
         if current.telemetry.tracing is None:
-            return await link.call(tool, arguments, timeout=seconds, **traced(relayed, current.carrier))
+            return await call(**traced(relayed, current.carrier))
         with current.span(f"tools/call {tool}", client=True, attributes=self._span_attributes(link, tool)) as opened:
-            result = await link.call(tool, arguments, timeout=seconds, **traced(relayed, current.outgoing()))
+            result = await call(**traced(relayed, current.outgoing()))
             if result.get("isError"):
                 opened.set_attribute("error.type", "tool_error")
             return result
@@ -365,7 +372,7 @@ class Upstream:
             ready: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
             self._stop = asyncio.Event()
             self._process = None
-            self._http_status = 0
+            self._answer = Answer()
             self._starts += 1
             keeper = self._keeper = asyncio.create_task(self._keep(config, legacy, ready))
             keeper.add_done_callback(seen)
@@ -423,7 +430,7 @@ class Upstream:
                 marker=self._marker(),
                 legacy=legacy,
                 on_process=self._spawned,
-                on_status=self._http_answered,
+                on_answer=self._answered_with,
                 on_tools_changed=self._tools_changed,
             ) as link:
                 ready.set_result(link)
@@ -442,8 +449,8 @@ class Upstream:
             if self._process is not None:
                 self._on_end(self._process)
 
-    def _http_answered(self, status: int) -> None:
-        self._http_status = status
+    def _answered_with(self, answer: Answer) -> None:
+        self._answer = answer
 
     def _spawned(self, process: UpstreamProcess) -> None:
         self._process = process
@@ -505,14 +512,15 @@ class Upstream:
     async def _explain(self, error: Exception, link: Link, what: str, seconds: float) -> Exception:
         """Any failure of a request as an error that says what happened and what can be done."""
         from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+        from mcp_types import CONNECTION_CLOSED
 
+        from toolscout.server.upstreams.exchange import HttpRefused
         from toolscout.server.upstreams.link import lost
         from toolscout.server.upstreams.pipe import NotSent, TooLarge, Unreadable
 
         if isinstance(error, ToolscoutError):
             return error
-        if isinstance(error, TimeoutError) or (isinstance(error, MCPError) and error.error.code == REQUEST_TIMEOUT):
+        if isinstance(error, TimeoutError):  # ours: a server may say it with a code, too, and mean something else
             return UpstreamError(
                 f"'{self.server_id}' did not answer {what} within {seconds:g} s; it was told to stop.{self._said()}",
                 hint="Allow more time, or ask for less at once.",
@@ -529,12 +537,10 @@ class Upstream:
             await self._gone(link)
             return Crashed(f"'{self.server_id}' {self._how()} before the call.{self._said()}", sent=False)
         if isinstance(error, MCPError):
-            if error.error.code == INVALID_REQUEST and "Session terminated" in error.error.message:
-                self._stop.set()
-                await self._gone(link)
-                return Crashed(f"'{self.server_id}' has forgotten the session.", sent=False)
-            if error.error.code == CONNECTION_CLOSED and (
-                link.closed.is_set() or (link.process is None and lost(error))
+            if (
+                not isinstance(error, HttpRefused)
+                and error.error.code == CONNECTION_CLOSED
+                and (link.closed.is_set() or (link.process is None and lost(error)))
             ):
                 cause = await self._gone(link)
                 if link.process is not None and self._counted is not link:
@@ -551,6 +557,8 @@ class Upstream:
                     f"'{self.server_id}' broke the protocol at {what}: its answer is no JSON-RPC message.",
                     kind="upstream_protocol",
                 )
+            if link.process is None and (failure := await self._turned_away(error, link, what)) is not None:
+                return failure
             return Refused(
                 f"'{self.server_id}' refused {what}: {self._clean(error.error.message)} (code {error.error.code}).",
                 error.error.code,
@@ -560,13 +568,49 @@ class Upstream:
             f"'{self.server_id}' broke the protocol at {what}: {self._clean(str(error))}", kind="upstream_protocol"
         )
 
+    async def _turned_away(self, error: MCPError, link: Link, what: str) -> Exception | None:
+        """A remote server's refusal that is not the tool's: it knows our session no more, or our key."""
+        from toolscout.server.upstreams.exchange import HttpRefused
+        from toolscout.server.upstreams.session_loss import Loss, look
+
+        loss = await look(link, error)
+        refused = error if isinstance(error, HttpRefused) else None
+        said = self._clean(error.error.message)
+        told = f"{said}, HTTP status {refused.status}" if refused is not None else f"{said}, code {error.error.code}"
+        if loss is Loss.NONE:
+            if refused is None:
+                return None
+            if refused.status in (401, 403):
+                if refused.status == 401:
+                    await self._gone(link)  # the next connection has what a person gives it meanwhile
+                return Unauthorized(self.server_id, refused.status, self._clean(refused.why), what=what)
+            return Refused(
+                f"'{self.server_id}' refused {what}: {told}.", error.error.code, self._clean_data(error.error.data)
+            )
+        await self._gone(link)
+        if loss is Loss.UNCALLED:
+            return Crashed(
+                f"'{self.server_id}' does not know the session that it has given out ({told}), nor a new one.",
+                hint="The call was not carried out. Several instances behind one address have to share sessions.",
+                sent=False,
+            )
+        return Crashed(
+            f"'{self.server_id}' answers everything alike ({told}), so the session was given up: a new one is made by "
+            f"the next call. Whether {what} was carried out cannot be told.",
+            hint="Check before you repeat the call.",
+            sent=True,
+        )
+
     async def _gone(self, link: Link) -> str:
         """Wait a moment for the end of a connection that has broken; what broke it, if that is known."""
-        if self.link is link:
-            self.link = None
         if link.process is not None:
+            if self.link is link:
+                self.link = None
             await link.process.wait_exit(1.0)
             return ""
+        if self.link is not link and (self.link is not None or self._starting is not None):
+            return ""  # another call that was on it is making a new one, or has
+        self.link = None
         keeper = self._keeper
         self._stop.set()
         if keeper is not None:
@@ -576,6 +620,7 @@ class Upstream:
         return ""
 
     def _start_failure(self, error: BaseException | None) -> Exception:
+        error = leaf(error) if error is not None else None
         if isinstance(error, ToolscoutError):
             return (
                 UpstreamError(f"'{self.server_id}': {error}", hint=error.hint, kind="upstream_start_failed")
@@ -588,11 +633,11 @@ class Upstream:
                 hint=_SANDBOX_HINT if self._process.sandboxed else "Try its command in a terminal.",
                 kind="upstream_start_failed",
             )
-        if self._http_status in (401, 403):
-            return Unauthorized(self.server_id, self._http_status)
+        if (status := self._answer.status) in (401, 403):
+            return Unauthorized(self.server_id, status, self._clean(self._answer.why(reason(error) if error else "")))
         why = self._clean(reason(error)) if error is not None else "it ended"
-        if self._http_status >= 400:
-            why += f" (HTTP status {self._http_status})"
+        if status >= 400:
+            why += f" (HTTP status {status})"
         hint = "" if self._process is not None else "Check its URL, its headers and the network."
         return UpstreamError(
             f"'{self.server_id}' could not be started: {why}.{self._said()}", hint=hint, kind="upstream_start_failed"

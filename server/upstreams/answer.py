@@ -1,0 +1,23 @@
+"""What the HTTP answer of a remote server says of a refusal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_SDK_MESSAGE = "Server returned an error response"
+"""What the SDK says where the server said nothing."""
+_REASONS = re.compile(r'\b(?:error|error_description|scope)="([^"]*)"')
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Its status, 0 while there is none, and its ``WWW-Authenticate``."""
+
+    status: int = 0
+    challenge: str = ""
+
+    def why(self, message: str) -> str:
+        """The server's words for its refusal: its message, and what the challenge says."""
+        said = [] if message in ("", _SDK_MESSAGE) else [message]
+        return ", ".join(dict.fromkeys(said + _REASONS.findall(self.challenge)))

@@ -1,0 +1,290 @@
+"""A remote server that has forgotten our session, or takes our key no more, however it says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import threading
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from mcp_types import CallToolResult, InputRequiredResult
+
+from toolscout.errors import UpstreamError
+from toolscout.server.config import UpstreamConfig
+from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.settings import Settings
+
+Answer = tuple[int, object, dict[str, str]]
+
+
+def rpc(code: int, message: str, id: object = None) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}
+
+
+class Forgetful(ThreadingHTTPServer):
+    """A server of the 2025 era with sessions. ``lost`` is how it answers one that it does not know, ``refusal`` how it
+    answers a call, ``key`` the bearer token that it wants."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.sessions: set[str] = set()
+        self.handshakes = self.calls = 0
+        self.lost: Answer = (404, None, {})
+        self.refusal: Answer | None = None
+        self.key = ""
+        self.unknowing = False
+        self.url = f"http://127.0.0.1:{self.server_port}/mcp"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Forgetful
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, session = message["method"], self.headers.get("mcp-session-id")
+        if self.server.key and self.headers.get("authorization") != f"Bearer {self.server.key}":
+            return self.answer(401, None, {"www-authenticate": 'Bearer error="invalid_token", error_description="Old"'})
+        if method == "initialize":
+            session = uuid.uuid4().hex
+            self.server.sessions.add(session)
+            self.server.handshakes += 1
+        elif session not in self.server.sessions or (self.server.unknowing and method in ("tools/call", "ping")):
+            return self.answer(*self.server.lost, id=message.get("id"))
+        if "id" not in message:
+            return self.answer(202, None, {})
+        if method == "tools/call":
+            self.server.calls += 1
+            if self.server.refusal is not None:
+                return self.answer(*self.server.refusal, id=message["id"])
+        about = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "f", "version": "1"},
+        }
+        result: dict[str, Any] = {
+            "initialize": about,
+            "tools/list": {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "called"}]},
+        }.get(method, {})
+        return self.answer(
+            200, {"jsonrpc": "2.0", "id": message["id"], "result": result}, {"mcp-session-id": session or ""}
+        )
+
+    def answer(self, status: int, body: object, headers: dict[str, str], *, id: object = None) -> None:
+        if isinstance(body, dict) and "error" in body and status < 400:
+            body = {**body, "id": id}
+        data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        kind = "text/plain" if isinstance(body, str) else "application/json"
+        self.send_response(status)
+        for name, value in {"content-type": kind, "content-length": str(len(data)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self) -> None:
+        self.send_error(405)
+
+    def do_DELETE(self) -> None:
+        self.answer(200, None, {})
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Forgetful]:
+    server = Forgetful()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def pool_of(settings: Settings, server: Forgetful, auth: str | None = None) -> UpstreamPool:
+    config = UpstreamConfig.remote("web", server.url, auth=auth)
+    return UpstreamPool(settings, lambda: {"web": config})
+
+
+def text(result: CallToolResult | InputRequiredResult) -> str:
+    assert isinstance(result, CallToolResult)
+    return "".join(getattr(block, "text", "") for block in result.content)
+
+
+UNKNOWN: list[Answer] = [
+    (404, rpc(-32001, "Session not found"), {}),
+    (404, rpc(-32600, "Session not found", "server-error"), {}),
+    (404, "Not found", {}),
+    (404, rpc(-32601, "Not found"), {}),
+    (400, rpc(-32000, "Bad Request: No valid session ID provided"), {}),
+    (400, rpc(-32000, "Bad Request: Server not initialized"), {}),
+    (400, None, {}),
+    (401, rpc(-32001, "Invalid session"), {}),
+    (403, "who are you?", {}),
+    (410, None, {}),
+    (422, {"detail": "no such session"}, {}),
+    (500, rpc(-32603, "Session not found or expired"), {}),
+    (200, rpc(-32600, "Invalid session ID"), {}),
+    (200, rpc(-32602, "Received request before initialization was complete"), {}),
+    (200, rpc(-32001, "Unknown session"), {}),
+]
+
+
+@pytest.mark.parametrize("lost", UNKNOWN, ids=lambda a: f"{a[0]}-{a[1]}"[:40])
+async def test_a_forgotten_session_is_made_anew(settings: Settings, server: Forgetful, lost: Answer) -> None:
+    server.lost = lost
+    async with pool_of(settings, server) as pool:
+        assert text(await pool.call("web", "go", {})) == "called"
+        for restarts in (1, 2):
+            server.sessions.clear()
+            assert text(await pool.call("web", "go", {})) == "called"
+            assert (server.calls, server.handshakes) == (restarts + 1, restarts + 1)
+
+
+@pytest.mark.parametrize(
+    "lost", [(500, None, {}), (500, rpc(-32603, "Internal error"), {}), (200, rpc(-32000, "Sorry"), {})]
+)
+async def test_what_cannot_be_told_apart_is_said(settings: Settings, server: Forgetful, lost: Answer) -> None:
+    server.lost = lost
+    async with pool_of(settings, server) as pool:
+        await pool.call("web", "go", {})
+        server.sessions.clear()
+        with pytest.raises(UpstreamError, match="Whether 'go' was carried out cannot be told") as caught:
+            await pool.call("web", "go", {})
+        assert "Check before you repeat" in caught.value.hint
+        assert text(await pool.call("web", "go", {})) == "called", "over a new session"
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (200, rpc(-32001, "Request timed out"), {}),
+        (200, rpc(-32000, "The browser session is closed"), {}),
+        (400, rpc(-32602, "url is missing"), {}),
+        (404, rpc(-32002, "No such page"), {}),
+        (500, rpc(-32603, "It broke"), {}),
+        (429, "slow down", {}),
+        (503, None, {}),
+    ],
+)
+async def test_a_refused_call_is_no_lost_session(settings: Settings, server: Forgetful, refusal: Answer) -> None:
+    async with pool_of(settings, server) as pool:
+        await pool.call("web", "go", {})
+        server.refusal = refusal
+        with pytest.raises(UpstreamError, match="refused 'go'") as caught:
+            await pool.call("web", "go", {})
+        assert (f"HTTP status {refusal[0]}" in str(caught.value)) is (refusal[0] >= 400)
+        assert (server.calls, server.handshakes) == (2, 1), "called once, over the same session"
+
+
+async def test_a_server_that_knows_no_session_at_all(settings: Settings, server: Forgetful) -> None:
+    server.lost, server.unknowing = (404, rpc(-32001, "Session not found"), {}), True
+    async with pool_of(settings, server) as pool:
+        with pytest.raises(UpstreamError, match=r"does not know the session .* nor a new one") as caught:
+            await pool.call("web", "go", {})
+    assert "not carried out" in caught.value.hint and (server.calls, server.handshakes) == (0, 2)
+
+
+async def test_many_calls_find_the_session_lost_at_once(settings: Settings, server: Forgetful) -> None:
+    async with pool_of(settings, server) as pool:
+        await pool.call("web", "go", {})
+        server.sessions.clear()
+        results = await asyncio.gather(*(pool.call("web", "go", {}) for _ in range(10)))
+    assert [text(result) for result in results] == ["called"] * 10 and server.calls == 11
+    assert server.handshakes == 2, "they share one new session"
+
+
+async def test_a_key_that_expires_between_two_calls(
+    settings: Settings, server: Forgetful, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEB_KEY", "first")
+    server.key = "first"
+    async with pool_of(settings, server, "${WEB_KEY}") as pool:
+        await pool.call("web", "go", {})
+        server.key = "second"
+        with pytest.raises(UpstreamError, match="HTTP status 401: invalid_token, Old") as caught:
+            await pool.call("web", "go", {})
+        assert caught.value.kind == "upstream_unauthorized" and "toolscout login web" in caught.value.hint
+        monkeypatch.setenv("WEB_KEY", "second")
+        assert text(await pool.call("web", "go", {})) == "called", "no restart is needed"
+        server.key = "third"
+        monkeypatch.setenv("WEB_KEY", "third")
+        assert text(await pool.call("web", "go", {})) == "called", "nor a failed call where the new key is there"
+
+
+async def test_a_call_that_needs_a_wider_scope(settings: Settings, server: Forgetful) -> None:
+    server.refusal = (403, None, {"www-authenticate": 'Bearer error="insufficient_scope", scope="files:write"'})
+    async with pool_of(settings, server) as pool:
+        with pytest.raises(
+            UpstreamError, match=r"does not allow 'go' \(HTTP status 403: insufficient_scope, files:write"
+        ):
+            await pool.call("web", "go", {})
+    assert (server.calls, server.handshakes) == (1, 1)
+
+
+class _Events(BaseHTTPRequestHandler):
+    """A server of SSE behind /app, that names its address for messages as ``server.messages`` says."""
+
+    def do_GET(self) -> None:
+        self.server.streams.append(stream := queue.Queue())  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(f"event: endpoint\ndata: {self.server.messages}\n\n".encode())  # type: ignore[attr-defined]
+        while (event := stream.get()) is not None:
+            self.wfile.write(f"event: message\ndata: {json.dumps(event)}\n\n".encode())
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        known = self.path == "/app/messages" and not self.server.forgets  # type: ignore[attr-defined]
+        if not known:
+            self.server.forgets = message["method"] != "tools/call" and self.path != "/app/messages"  # type: ignore[attr-defined]
+        self.send_response(202 if known else 404)
+        self.send_header("content-length", "0")
+        self.end_headers()
+        if known and "id" in message:
+            about = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+            result = about if message["method"] == "initialize" else {"content": [{"type": "text", "text": "called"}]}
+            self.server.streams[-1].put({"jsonrpc": "2.0", "id": message["id"], "result": result})  # type: ignore[attr-defined]
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def events() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Events)
+    server.daemon_threads = True
+    server.messages, server.forgets, server.streams = "/app/messages", False, []  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    for stream in server.streams:  # type: ignore[attr-defined]
+        stream.put(None)
+    server.shutdown()
+    server.server_close()
+
+
+async def test_messages_over_sse_that_go_nowhere(settings: Settings, events: Any) -> None:
+    events.messages = "/messages"  # behind a proxy that adds /app, of which the server does not know
+    config = UpstreamConfig.remote("sse", f"http://127.0.0.1:{events.server_port}/app/sse")
+    async with UpstreamPool(settings, lambda: {"sse": config}) as pool:
+        with pytest.raises(
+            UpstreamError, match="named /messages as the address for messages, where HTTP status 404"
+        ) as e:
+            await asyncio.wait_for(pool.call("sse", "go", {}), 20)
+    assert "root_path" in e.value.hint
+
+
+async def test_a_session_lost_under_sse(settings: Settings, events: Any) -> None:
+    config = UpstreamConfig.remote("sse", f"http://127.0.0.1:{events.server_port}/app/sse")
+    async with UpstreamPool(settings, lambda: {"sse": config}) as pool:
+        assert text(await pool.call("sse", "go", {})) == "called"
+        events.forgets = True
+        assert text(await asyncio.wait_for(pool.call("sse", "go", {}), 20)) == "called"
+        assert len(events.streams) == 2
