@@ -21,7 +21,7 @@ from toolscout.server.offer import Offer, accepted
 from toolscout.server.policy.governor import Governor, Passage, PolicyRefusal
 from toolscout.server.telling.telemetry import current_call
 from toolscout.server.upstreams.errors import Refused
-from toolscout.server.upstreams.pool import UpstreamPool, as_result, complete
+from toolscout.server.upstreams.pool import UpstreamPool, as_result, checked
 from toolscout.settings import Settings
 from toolscout.signature import compact_signature
 from toolscout.validation import bounded_schema, explain, schema_trouble, unwrap_envelope, validate
@@ -222,8 +222,7 @@ class Invoker:
             admit = partial(self._admit, tool.tool_id)  # what the server says of it may be known only when it lives
             result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, admit=admit, **relayed)
             # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
-            as_result(tool.server_id, tool.name, result)
-            result = complete(result)
+            result = checked(tool.server_id, tool.name, result)
             return result if passage is None else passage.finish(result)
         except Refused as error:
             if error.code == _INVALID_PARAMS:

@@ -254,12 +254,30 @@ class UpstreamPool:
 
 def as_result(server_id: str, tool_name: str, raw: JsonObject) -> CallToolResult | InputRequiredResult:
     """A wire result as the SDK's model. Raises UpstreamError when it is none."""
+    return _read(server_id, tool_name, raw)[1]
+
+
+def checked(server_id: str, tool_name: str, raw: JsonObject) -> JsonObject:
+    """A wire result as it may be passed on: as it came, but for blocks that no client could read. Raises UpstreamError
+    when it is none."""
+    return _read(server_id, tool_name, raw)[0]
+
+
+def _read(server_id: str, tool_name: str, raw: JsonObject) -> tuple[JsonObject, CallToolResult | InputRequiredResult]:
     from mcp_types import CallToolResult, InputRequiredResult
     from pydantic import ValidationError
 
-    model = InputRequiredResult if raw.get("resultType") == "input_required" else CallToolResult
+    from toolscout.server.upstreams.blocks import mended
+
+    asks = raw.get("resultType") == "input_required"
+    raw = complete(raw)
+    model = InputRequiredResult if asks else CallToolResult
     try:
-        return model.model_validate(complete(raw), by_name=False)
+        try:
+            return raw, model.model_validate(raw, by_name=False)
+        except ValidationError:
+            raw = raw if asks else mended(raw)
+            return raw, model.model_validate(raw, by_name=False)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
