@@ -41,6 +41,8 @@ class UpstreamConfig:
     auth: str | None = None
     timeout: float | None = None
     """Call timeout in seconds; the file holds milliseconds, as FastMCP's ``timeout`` does."""
+    start_timeout: float | None = None
+    """How long it may take to start, in seconds; the file's ``startTimeout`` holds milliseconds, too."""
     disabled: bool = False
     sandbox: Policy | bool | None = None
     """What its sandbox opens; False: it wants none; None: the entry does not say."""
@@ -61,7 +63,8 @@ class UpstreamConfig:
         config = cls(
             name=name,
             transport=Transport.STDIO,
-            timeout=_milliseconds(name, entry.get("timeout")),
+            timeout=_milliseconds(name, "timeout", entry.get("timeout")),
+            start_timeout=_milliseconds(name, "startTimeout", entry.get("startTimeout")),
             disabled=bool(entry.get("disabled", False)),
             sandbox=None if entry.get("sandbox") is None else Policy.parse(name, entry["sandbox"]) or False,
             fields=dict(entry),
@@ -283,6 +286,7 @@ _OWN_FIELDS = {
     "transport",
     "type",
     "timeout",
+    "startTimeout",
     "disabled",
     *_URL_FIELDS,
 }
@@ -321,9 +325,9 @@ def _optional_text(name: str, field_name: str, value: object) -> str | None:
     raise BadInput(f"Server '{name}': '{field_name}' must be text.")
 
 
-def _milliseconds(name: str, value: object) -> float | None:
+def _milliseconds(name: str, field_name: str, value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e10:
-        raise BadInput(f"Server '{name}': 'timeout' must be a positive number of milliseconds.")
+        raise BadInput(f"Server '{name}': '{field_name}' must be a positive number of milliseconds.")
     return value / 1000

@@ -74,6 +74,7 @@ _NAME_LENGTH = 24
 _POINTER_CHECK_SECONDS = 1.0
 _LOAD_SECONDS = 45.0
 _LISTED_AT_ONCE = 4
+_BATCH_SECONDS = 3.0
 _LISTED = ("transport", "instructions", "protocol_version", "checked_at")  # what only the server itself can say
 _RECORD_SECONDS = 2.0  # a database that another process holds: what differs is held meanwhile without it
 _INSTALL_SECONDS = 300.0  # a first start downloads the package
@@ -125,7 +126,9 @@ class Engine:
         self._caller: Caller | None = None
         self._loading: asyncio.Task[None] | None = None
         self._mending: asyncio.Task[None] | None = None
-        self._relisting = Relisting(partial(self.refresh_server, trust=False))
+        self._relisting = Relisting(self._relist)
+        self._searchable = asyncio.Event()
+        """Set when there is an index of the own servers, or nothing has come of a first try to make one."""
         self._holds = Holds(self._open_catalogue)
         self._strays: tuple[frozenset[str], SearchIndex | LayeredIndex | None, frozenset[str]] = (
             frozenset(),
@@ -584,13 +587,18 @@ class Engine:
         A tool that is known and has changed is quarantined until it is reviewed, unless ``accept_changes``; a new one
         is, unless ``trust`` (by default only where nothing of the server is known yet, and by the setting
         ``trust_imports``). ``patience``: seconds that its start may take, where that is more than the settings allow;
-        without ``fresh`` the listing at hand will do.
+        a first start that fetches a package or an image
+        has five minutes. Without ``fresh`` the listing at hand will do.
 
         Raises:
             UpstreamError, NotAllowed: the server cannot be started or needs a value that is not set.
         """
-        server, tools = await self.pool.list_tools(name, fresh=fresh, patience=patience)
+        from toolscout.server.upstreams.listing import fetches
+
         config = self._upstreams().get(name)
+        if config is not None and fetches(config) and not await self._run(lambda: self.catalogue.has_listed(name)):
+            patience = max(patience, _INSTALL_SECONDS)
+        server, tools = await self.pool.list_tools(name, fresh=fresh, patience=patience)
         known = await self._run(lambda: self.catalogue.get_server(name))
         if known is not None and known.sources and config is not None and runs(known, config.fields):
             # A catalogue says more of a server (licence, homepage, what it is for) than the server does itself.
@@ -698,23 +706,28 @@ class Engine:
 
             await self._list_all(await self._run(partial(register_starter, self.servers)))
         if self.serving:
-            fine = self._own is None and await self._mend()
-            if not fine and (self._mending is None or self._mending.done()):
+            if self._mending is None or self._mending.done():
                 self._mending = asyncio.create_task(self._keep_mending())
+            await self._searchable.wait()  # a server that does not start holds up nobody who wants the others
         if self._index is None:
             self.behind = describe_catalogue(0, 0, [])
 
     async def _keep_mending(self) -> None:
         """Until it goes well: what keeps an index from being written (a full disk, a lock) passes."""
         wait = _MEND_AGAIN_SECONDS
-        while not await self._mend():
+        while True:
+            try:
+                if await self._mend():
+                    return
+            finally:
+                self._searchable.set()
             await asyncio.sleep(wait)
             wait = min(_MEND_SELDOM_SECONDS, wait * 2)
 
     async def _mend(self) -> bool:
         """Bring in servers never listed and changes whose indexing was cut off. Whether that went well."""
         try:
-            if unlisted := self._unlisted():
+            if unlisted := await self._run(self._unlisted):
                 await self._list_all(unlisted)
             if await self._run(self._is_stale):
                 await self.reindex()
@@ -778,6 +791,11 @@ class Engine:
         if self._loading is not None:
             self._relisting.announce(name)
 
+    async def _relist(self, name: str) -> None:
+        """List a server that has announced changes. Nothing new in them is trusted, but for the first tools of one that
+        had none when it was added."""
+        await self.refresh_server(name, trust=False if name in self._on_trial else None)
+
     def _is_stale(self) -> bool:
         """Whether the catalogue has changes that the index lacks: a process was killed between the two."""
         revision = self._open_catalogue().revision
@@ -786,13 +804,20 @@ class Engine:
     async def _reopen(self) -> None:
         before = self.behind
         await self._run(self._open_index)
+        if self._own is not None:
+            self._searchable.set()
         if self.behind != before and self.on_change is not None:
             self.on_change()
 
     def _unlisted(self) -> list[str]:
-        """Configured servers whose tools were never listed: written into ``mcp.json`` by hand, or mounted."""
+        """Configured servers of which no tool was ever listed: written into ``mcp.json`` by hand, or mounted, or they
+        had none yet when they were listed."""
         known = self._own
-        return [name for name in self._enabled() if known is None or known.get_server(name) is None]
+        return [
+            name
+            for name in self._enabled()
+            if known is None or known.get_server(name) is None or not self._open_catalogue().has_listed(name)
+        ]
 
     def _enabled(self) -> list[str]:
         return [name for name, config in self.configured().items() if not config.disabled]
@@ -811,8 +836,17 @@ class Engine:
                     return False
             return True
 
-        if any(await asyncio.gather(*(one(name) for name in names))):
-            await self.reindex()
+        waiting = {asyncio.create_task(one(name)) for name in names}
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, timeout=_BATCH_SECONDS)
+                listed = [task.result() for task in done]
+                if any(listed):
+                    await self.reindex()  # what has come: another may take minutes, or wait for a login
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     def _open_catalogue(self) -> Catalogue:
         with self._lock:

@@ -40,6 +40,10 @@ _SUGGESTED = 5
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _NAMES_A_SERVER = "'{server_id}' is a server, not a tool. Its tools can be called: "
 _INSTALLED = "'{server_id}' is installed now. Nothing was called, as its tools were not known before: "
+_VOLATILE = (
+    "Where its description changes with every start (a date, a folder), they can let a policy file approve its"
+    " changes: TOOLSCOUT_REVIEW_POLICY, docs/GUARD.md."
+)
 _OFFERED = frozenset({ServerState.NEEDS_INSTALL, ServerState.NEEDS_KEY})
 
 
@@ -326,9 +330,12 @@ class Invoker:
                 hint="A person can see why: toolscout review.",
                 kind="blocked",
             )
+        hint = self._worded(LOOK_AT).format(command=f"toolscout review {shlex.quote(tool.server_id)}")
+        if tool.review is Review.CHANGED:
+            hint += f". {_VOLATILE}"
         raise NotAllowed(
             f"The tool '{tool.tool_id}' {what} quarantined: a person has to approve it before it may be called.",
-            hint=self._worded(LOOK_AT).format(command=f"toolscout review {shlex.quote(tool.server_id)}"),
+            hint=hint,
             kind="quarantined",
         )
 

@@ -15,6 +15,7 @@ from toolscout.server.upstreams.errors import seen
 
 if TYPE_CHECKING:
     from toolscout.server.upstreams.link import Link
+    from toolscout.server.upstreams.notices import Notices
 
 REMOTE_SECONDS = 60.0
 """A remote server is listed and compared again when the last time was longer ago and one of its tools is called."""
@@ -56,7 +57,7 @@ class Comparison:
     async def enter(
         self,
         enter: Callable[[], Awaitable[Link]],
-        told: Callable[[], int],
+        notices: Notices,
         timeout: float | None,  # noqa: ASYNC109
     ) -> Link:
         """The live connection, what it lists compared since it was made, or last told of changes.
@@ -66,11 +67,11 @@ class Comparison:
         """
         link = await enter()
         for _ in range(_ATTEMPTS):
-            if self._holds(link, told()):
+            if self._holds(link, notices):
                 return link
-            await self._once(link.process is None, timeout)
+            await self._once(link.process is None or notices.echoes, timeout)
             link = await enter()
-        if self._holds(link, told()):
+        if self._holds(link, notices):
             return link
         raise UpstreamError(
             f"'{self._server_id}' ended or changed its tools each time it had listed them, so they could not be "
@@ -79,17 +80,19 @@ class Comparison:
             kind="upstream_unsettled",
         )
 
-    def _holds(self, link: Link, told: int) -> bool:
+    def _holds(self, link: Link, notices: Notices) -> bool:
         if self._compare is None:
             return True
-        # A program behind an address may be replaced without the connection to it noticing.
-        old = link.process is None and time.monotonic() - self._done_at > REMOTE_SECONDS
-        return not old and self._done == (link, told)
+        # A program behind an address may be replaced without the connection to it noticing; and where listings echo, a
+        # notice among the echoes is not heard.
+        ages = link.process is None or notices.echoes
+        old = ages and time.monotonic() - self._done_at > REMOTE_SECONDS
+        return not old and self._done == (link, notices.told)
 
-    async def _once(self, remote: bool, timeout: float | None) -> None:  # noqa: ASYNC109
+    async def _once(self, fresh: bool, timeout: float | None) -> None:  # noqa: ASYNC109
         """List and compare; all callers share it."""
         if self._running is None or self._running.done():
-            self._running = asyncio.create_task(self._hold_against(remote), context=contextvars.Context())
+            self._running = asyncio.create_task(self._hold_against(fresh), context=contextvars.Context())
             self._running.add_done_callback(seen)
         said = f"The tools of '{self._server_id}' could not be compared with what was approved, so nothing is called"
         try:
@@ -102,9 +105,9 @@ class Comparison:
         except UpstreamError as error:
             raise UpstreamError(f"{said}: {error}", hint=error.hint, kind=error.kind) from None
 
-    async def _hold_against(self, remote: bool) -> None:
+    async def _hold_against(self, fresh: bool) -> None:
         assert self._compare is not None
-        listing = await self._list_tools(remote)
+        listing = await self._list_tools(fresh)
         await self._compare(self._server_id, listing.tools)
         if listing.link is not None and listing.current():
             self._done, self._done_at = (listing.link, listing.told), time.monotonic()

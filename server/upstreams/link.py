@@ -81,6 +81,12 @@ class Link:
         """``modern`` (stateless, 2026-07-28) or ``legacy`` (the 2025 handshake)."""
         return "modern" if self._modern else "legacy"
 
+    @property
+    def tells_of_changes(self) -> bool:
+        """Whether the upstream says when its tools change."""
+        declared = self.session.server_capabilities
+        return bool(declared is not None and declared.tools is not None and declared.tools.list_changed)
+
     async def call(
         self,
         tool: str,

@@ -125,6 +125,11 @@ def without_secrets(args: tuple[str, ...]) -> list[str]:
     return shown
 
 
+def fetches(config: UpstreamConfig) -> bool:
+    """Whether its first start has a package or an image to fetch."""
+    return bool(config.command) and _package(config.command, config.args)[0] != "none"
+
+
 def _package(command: str, args: tuple[str, ...]) -> tuple[str, str | None, str | None]:
     """Registry, package and version behind the usual runners (npx, uvx, docker run ...)."""
     name = command.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".cmd").removesuffix(".exe")

@@ -35,6 +35,7 @@ from toolscout.server.upstreams.errors import (
     unreadable,
     with_texts,
 )
+from toolscout.server.upstreams.notices import Notices
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Upstream:
         self._hider = Hider()
         self._transport = Transport.STDIO
         self._timeout: float | None = None
+        self._start_timeout: float | None = None
         self._address = ("", 0)
         self._legacy = False
         self._started_at = 0.0
@@ -136,8 +138,7 @@ class Upstream:
         self._last_error: str | None = None
         self._tools: list[JsonObject] | None = None
         self._listing: asyncio.Task[list[JsonObject]] | None = None
-        self._told = 0
-        """How often the upstream said that its tools have changed: a listing that began before the last time is old."""
+        self._notices = Notices()
         self._listing_told = self._tools_told = -1
         self._comparison = Comparison(server_id, self._list_to_compare, compare)
 
@@ -238,8 +239,8 @@ class Upstream:
             if self._tools is not None and not fresh:
                 return self._tools
             # One that began before the last change is not joined: it may hold what was before.
-            if self._listing is None or self._listing.done() or self._listing_told != self._told:
-                self._listing_told = self._told
+            if self._listing is None or self._listing.done() or self._listing_told != self._notices.told:
+                self._listing_told = self._notices.told
                 self._listing = asyncio.create_task(self._list(link), context=contextvars.Context())
                 self._listing.add_done_callback(seen)
             return await asyncio.shield(self._listing)
@@ -247,14 +248,18 @@ class Upstream:
             self._leave()
 
     async def _list(self, link: Link) -> list[JsonObject]:
-        seconds = self._settings.upstream_start_timeout
+        seconds = self._start_timeout or self._settings.upstream_start_timeout
         for attempt in (0, 1):
-            told = self._told
             try:
                 async with asyncio.timeout(seconds):
-                    tools = [self._without_secrets(tool) for tool in await link.list_tools()]
+                    told = self._notices.told
+                    tools = await self._notices.listed(link.list_tools)
+                    if not tools and link.tells_of_changes and await self._notices.late(seconds, link.closed):
+                        told = self._notices.told
+                        tools = await self._notices.listed(link.list_tools)
+                    tools = [self._without_secrets(tool) for tool in tools]
                 self._answered = True
-                if link is self.link and told == self._told:
+                if link is self.link and told == self._notices.told:
                     self._tools, self._tools_told = tools, told
                 return tools
             except Exception as error:
@@ -267,7 +272,7 @@ class Upstream:
     async def _enter_compared(self, admit: Admit | None, timeout: float | None) -> Link:  # noqa: ASYNC109
         """The live connection, compared, and the call admitted. Raises what stands against it."""
         try:
-            link = await self._comparison.enter(self._enter, lambda: self._told, timeout)
+            link = await self._comparison.enter(self._enter, self._notices, timeout)
         except UpstreamError as error:
             if error.kind == "upstream_unsettled":
                 self._failed(error)
@@ -352,6 +357,7 @@ class Upstream:
         resolver = Resolver(known_values(self._settings), open_store(self._settings).find)
         config = configured.resolved(resolver)
         self._hider, self._transport, self._timeout = Hider(resolver.secrets), config.transport, config.timeout
+        self._start_timeout = config.start_timeout
         self._address = _address(config)
         process_bound = config.transport is Transport.STDIO
         if process_bound:
@@ -364,7 +370,7 @@ class Upstream:
             raise
 
     async def _connect(self, config: UpstreamConfig) -> Link:
-        limit = max(self._settings.upstream_start_timeout, self.patience)
+        limit = max(config.start_timeout or self._settings.upstream_start_timeout, self.patience)
         if config.auth == "oauth" or self._installs(config):
             limit = max(limit, 300.0)
         began = time.monotonic()
@@ -373,6 +379,7 @@ class Upstream:
             self._stop = asyncio.Event()
             self._process = None
             self._answer = Answer()
+            self._notices.begin()
             self._starts += 1
             keeper = self._keeper = asyncio.create_task(self._keep(config, legacy, ready))
             keeper.add_done_callback(seen)
@@ -395,7 +402,10 @@ class Upstream:
                 keeper.cancel()
                 await asyncio.wait([keeper])
                 failure: Exception = UpstreamError(
-                    f"'{self.server_id}' did not start within {limit:g} s.{self._said()}", kind="upstream_start_timeout"
+                    f"'{self.server_id}' did not start within {limit:g} s.{self._said()}",
+                    hint='If it only needs longer (a first download, say), give it more: "startTimeout" in its entry in'
+                    f" mcp.json, in milliseconds, or for all TOOLSCOUT_UPSTREAM_START_TIMEOUT={4 * limit:g} (seconds).",
+                    kind="upstream_start_timeout",
                 )
                 break
             await asyncio.wait([keeper])
@@ -480,9 +490,9 @@ class Upstream:
             self._retry_at = time.monotonic() + min(_LONGEST_BACKOFF, 2.0 ** (self._failures - 2))
 
     def _tools_changed(self) -> None:
-        self._told += 1
-        self._tools = None
-        self._on_tools_changed(self.server_id)
+        if self._notices.hear():
+            self._tools = None
+            self._on_tools_changed(self.server_id)
 
     async def stop(self) -> None:
         """End the process or connection for good; returns when it is gone."""
