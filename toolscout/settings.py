@@ -98,6 +98,10 @@ class Settings(BaseSettings):
     """Sandbox of the upstream processes whose entry in ``mcp.json`` does not say: none, one without files and network,
     or one without files. See docs/SANDBOX.md."""
 
+    pass_env: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    """Further environment variables that upstream processes get, names or patterns such as ``ACME_*``; commas between
+    them. ``*`` passes all, keys included. What passes without it: docs/UPSTREAMS.md."""
+
     upstream_concurrency: int = 32
     """Most calls in flight on one upstream; more wait their turn."""
 
@@ -211,7 +215,7 @@ class Settings(BaseSettings):
         # the sandbox's installer, a relative path is another one.
         return value and value.expanduser().absolute()
 
-    @field_validator("allowed_hosts", "trusted_proxies", "pack_keys", mode="before")
+    @field_validator("allowed_hosts", "trusted_proxies", "pack_keys", "pass_env", mode="before")
     @classmethod
     def _separated(cls, value: object) -> object:
         if not isinstance(value, str):

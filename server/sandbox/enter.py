@@ -20,7 +20,8 @@ from toolscout.server.sandbox.package import Installed, Package, provide, read_p
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.sandbox.proxy import proxy
 from toolscout.server.sandbox.view import own_code, python_runtime, runtime
-from toolscout.server.upstreams.process import CommandNotFound, find_program, safe_environment
+from toolscout.server.upstreams.environment import safe_environment
+from toolscout.server.upstreams.process import CommandNotFound, find_program
 
 _PORT = 3128
 

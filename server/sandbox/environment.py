@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolscout.bubblewrap import HOME, PATH
-from toolscout.server.upstreams.process import safe_environment
+from toolscout.server.upstreams.environment import safe_environment
 
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")

@@ -26,7 +26,8 @@ from toolscout.server.sandbox.box import Box, own_user
 from toolscout.server.sandbox.environment import base_environment, certificates
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.sandbox.view import python_runtime, runtime
-from toolscout.server.upstreams.process import CommandNotFound, Tail, UpstreamProcess, find_program, safe_environment
+from toolscout.server.upstreams.environment import safe_environment
+from toolscout.server.upstreams.process import CommandNotFound, Tail, UpstreamProcess, find_program
 
 if TYPE_CHECKING:
     from toolscout.server.config import UpstreamConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypedDict
@@ -33,9 +33,10 @@ from toolscout.server.config import UpstreamConfig
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.telling.tracecontext import valid_carrier
 from toolscout.server.upstreams.answer import Answer
+from toolscout.server.upstreams.environment import safe_environment
 from toolscout.server.upstreams.exchange import exchange
 from toolscout.server.upstreams.pipe import PipeDispatcher
-from toolscout.server.upstreams.process import UpstreamProcess, safe_environment
+from toolscout.server.upstreams.process import UpstreamProcess
 
 logger = logging.getLogger(__name__)
 
@@ -216,6 +217,7 @@ async def open_link(
     policy: Policy | None,
     max_bytes: int,
     state: Path,
+    pass_env: Sequence[str],
     marker: str,
     legacy: bool,
     on_process: Callable[[UpstreamProcess], None],
@@ -223,7 +225,7 @@ async def open_link(
     on_tools_changed: Callable[[], None],
 ) -> AsyncIterator[Link]:
     """Start or reach the upstream and agree on a protocol version. ``config`` holds resolved values; with a ``policy``
-    a process runs in a sandbox.
+    a process runs in a sandbox. ``pass_env``: what of our environment passes beside the rule.
 
     Leaving the context ends the process and everything it has started. Enter and leave it in the same task.
     """
@@ -234,7 +236,7 @@ async def open_link(
 
     if config.transport is Transport.STDIO:
         pipe = PipeDispatcher(max_bytes)
-        async with _process(config, policy, state, marker, pipe) as process:
+        async with _process(config, policy, state, pass_env, marker, pipe) as process:
             process.noise = pipe.noise
             pipe.attach(process.write, lambda: process.writable, process.wait_writable)
             on_process(process)
@@ -263,7 +265,12 @@ async def open_link(
 
 @asynccontextmanager
 async def _process(
-    config: UpstreamConfig, policy: Policy | None, home: Path, marker: str, pipe: PipeDispatcher
+    config: UpstreamConfig,
+    policy: Policy | None,
+    home: Path,
+    pass_env: Sequence[str],
+    marker: str,
+    pipe: PipeDispatcher,
 ) -> AsyncIterator[UpstreamProcess]:
     """The upstream's process, in a sandbox where there is a policy; it has ended when the context is left."""
     async with AsyncExitStack() as stack:
@@ -271,7 +278,7 @@ async def _process(
             process = await UpstreamProcess.start(
                 config.command,
                 config.args,
-                {**safe_environment(), **config.env},
+                {**safe_environment(passed=pass_env), **config.env},
                 str(Path(config.cwd).expanduser()) if config.cwd else None,  # noqa: ASYNC240
                 marker=marker,
                 on_stdout=pipe.feed,

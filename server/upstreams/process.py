@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import signal
 import subprocess
@@ -29,36 +28,6 @@ _TERM_GRACE = 1.5
 _KILL_GRACE = 3.0
 _STRAY_GRACE = 0.5
 _POLL = 0.02
-
-_INHERITED = (
-    # where programs, homes and temporary files are
-    *("PATH", "HOME", "LOGNAME", "USER", "SHELL", "TERM", "TMPDIR", "TEMP", "TMP", "TZ"),
-    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"),
-    # which certificates to trust
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
-    # where the runners keep what they have fetched
-    *("UV_CACHE_DIR", "UV_TOOL_DIR", "UV_PYTHON_INSTALL_DIR", "NVM_DIR", "NPM_CONFIG_CACHE", "npm_config_cache"),
-    # Windows
-    *("APPDATA", "LOCALAPPDATA", "HOMEDRIVE", "HOMEPATH", "PATHEXT", "PROCESSOR_ARCHITECTURE", "PROGRAMFILES"),
-    *("SYSTEMDRIVE", "SYSTEMROOT", "COMSPEC", "USERNAME", "USERPROFILE", "PROGRAMDATA"),
-)
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-
-
-def safe_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What an upstream sees of our environment: enough to run, no keys.
-
-    Locale, paths, certificates and caches pass; so do proxy addresses, unless they carry a user and password.
-    Anything else has to be named in the upstream's ``env``.
-    """
-    environ = os.environ if environ is None else environ
-    kept = {name: environ[name] for name in _INHERITED if name in environ}
-    kept.update({name: value for name, value in environ.items() if name == "LANG" or name.startswith("LC_")})
-    for name in (*_PROXIES, *(p.lower() for p in _PROXIES)):
-        if name in environ and "@" not in environ[name]:
-            kept[name] = environ[name]
-    # A shell function exported by an old bash is code, not a value.
-    return {name: value for name, value in kept.items() if not value.startswith("()")}
 
 
 def find_program(command: str, cwd: str | None, path: str | None) -> str | None:

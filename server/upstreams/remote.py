@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.sse import sse_client
@@ -16,6 +17,7 @@ from toolscout.errors import UpstreamError
 from toolscout.records import Transport
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.upstreams.answer import Answer
+from toolscout.server.upstreams.environment import is_here
 from toolscout.server.upstreams.exchange import note
 from toolscout.server.upstreams.incoming import Incoming
 from toolscout.server.upstreams.reading import WholeCharacters
@@ -89,6 +91,8 @@ async def connect(
             auth=auth,
             limits=httpx2.Limits(max_connections=None),
             event_hooks={"response": [answered]},
+            # No proxy leads to this machine, whatever the environment says.
+            mounts={f"all://{urlsplit(config.url).netloc}": None} if is_here(config.url) else None,
         )
 
     if config.transport is Transport.SSE:

@@ -22,6 +22,7 @@ from toolscout.server.secrecy.secrets import Resolver
 from toolscout.server.telling.telemetry import Telemetry, current_call, span
 from toolscout.server.upstreams.answer import Answer
 from toolscout.server.upstreams.comparison import Compare, Comparison, Listing
+from toolscout.server.upstreams.environment import proxy_for
 from toolscout.server.upstreams.errors import (
     Crashed,
     Refused,
@@ -48,6 +49,10 @@ _LONGEST_BACKOFF = 60.0
 _ERROR_CHARACTERS = 2000
 _SANDBOX_HINT = (
     'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
+)
+_TERMINAL_HINT = (
+    'Try its command in a terminal. If it runs there, it may want a variable of your shell: name that in "env" of its '
+    "entry in mcp.json, or in TOOLSCOUT_PASS_ENV (docs/UPSTREAMS.md says which ones it gets)."
 )
 
 Admit = Callable[[], Awaitable[None]]
@@ -127,6 +132,7 @@ class Upstream:
         self._timeout: float | None = None
         self._start_timeout: float | None = None
         self._address = ("", 0)
+        self._proxy = ""
         self._legacy = False
         self._started_at = 0.0
         self._finished = False
@@ -359,6 +365,7 @@ class Upstream:
         self._hider, self._transport, self._timeout = Hider(resolver.secrets), config.transport, config.timeout
         self._start_timeout = config.start_timeout
         self._address = _address(config)
+        self._proxy = proxy_for(config.url) if config.url else ""
         process_bound = config.transport is Transport.STDIO
         if process_bound:
             await self._take_slot(self)
@@ -437,6 +444,7 @@ class Upstream:
                 policy=config.policy(self._settings.sandbox),
                 max_bytes=self._settings.max_result_bytes,
                 state=self._settings.home,
+                pass_env=self._settings.pass_env,
                 marker=self._marker(),
                 legacy=legacy,
                 on_process=self._spawned,
@@ -640,7 +648,7 @@ class Upstream:
         if self._process is not None and self._left(error):
             return UpstreamError(
                 f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}",
-                hint=_SANDBOX_HINT if self._process.sandboxed else "Try its command in a terminal.",
+                hint=_SANDBOX_HINT if self._process.sandboxed else _TERMINAL_HINT,
                 kind="upstream_start_failed",
             )
         if (status := self._answer.status) in (401, 403):
@@ -648,7 +656,11 @@ class Upstream:
         why = self._clean(reason(error)) if error is not None else "it ended"
         if status >= 400:
             why += f" (HTTP status {status})"
-        hint = "" if self._process is not None else "Check its URL, its headers and the network."
+        hint = ""
+        if self._process is None:
+            hint = "Check its URL, its headers and the network."
+            if self._proxy:
+                hint += f" It was asked through the proxy that {self._proxy} names; NO_PROXY excepts hosts."
         return UpstreamError(
             f"'{self.server_id}' could not be started: {why}.{self._said()}", hint=hint, kind="upstream_start_failed"
         )
