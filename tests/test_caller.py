@@ -796,3 +796,22 @@ def test_a_text_in_single_quotes_is_read_and_an_apostrophe_is_not() -> None:
     )
     assert without_model("echo 'hello world'", [Candidate(echo)]).calls[0].arguments == {"text": "hello world"}
     assert without_model("echo Bob's and Ann's words", [Candidate(echo)]).calls[0].arguments == {}
+
+
+@pytest.mark.parametrize(
+    ("schema", "signature", "skeleton"),
+    [
+        (
+            {"oneOf": [{"properties": {n: {"type": "string"}}, "required": [n]} for n in ("city", "zip")]},
+            "city: str | zip: str",
+            {"city": "<city: string>"},
+        ),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, "**: str", {}),
+    ],
+)
+def test_a_choice_or_an_open_map_is_no_call_without_arguments(
+    schema: dict[str, Any], signature: str, skeleton: dict[str, Any]
+) -> None:
+    tool = Tool(tool_id="w/look", server_id="w", name="look", description="Look.", input_schema=schema)
+    call = without_model("look at it", [Candidate(tool, 1.0)]).to_answer({tool.tool_id: tool})["calls"][0]
+    assert (call["ready"], call["signature"], call["skeleton"]) == (False, signature, skeleton)

@@ -2,7 +2,8 @@
 
     city: str, days: int = 7, units?: "metric"|"imperial"
 
-Required parameters come first; ``?`` marks an optional one without a default. Any JSON value is taken for a schema
+Required parameters come first; ``?`` marks an optional one without a default, ``|`` between whole parameters a choice,
+``**`` names of the caller's choice. Any JSON value is taken for a schema
 and gives some line: crawled schemas are broken in every way, and a broken one must not break an answer.
 """
 
@@ -82,7 +83,13 @@ def compact_signature(tool_or_schema: Tool | Mapping[str, Any] | object, limit: 
     """One line for the parameters; empty for none. Longer than ``limit`` characters ends in ``... +N more``."""
     schema = tool_or_schema.input_schema if isinstance(tool_or_schema, Tool) else tool_or_schema
     root = schema if isinstance(schema, Mapping) else {}
-    parts = [_parameter(p, root) for p in parameters(root)]
+    resolved = resolve(root, root)
+    for key in ("oneOf", "anyOf"):
+        if isinstance(only := resolved.get(key), list) and len(only) == 1:  # no choice at all
+            resolved = resolve({**resolved, key: [], "allOf": only}, root)
+    parts = [_parameter(p, root) for p in _members(resolved, root)]
+    parts += filter(None, [*(_choice(resolved.get(key), resolved, root) for key in ("oneOf", "anyOf"))])
+    parts += filter(None, [_others(resolved, root)])
     line = ", ".join(parts)
     if len(line) <= limit:
         return line
@@ -122,6 +129,39 @@ def _members(resolved: Mapping[str, Any], root: Mapping[str, Any]) -> list[Param
     found = [Parameter(str(n), resolve(s, root), n in names) for n, s in properties.items()]
     found += [Parameter(n, {}, True) for n in dict.fromkeys(names) if n not in properties]
     return sorted(found, key=lambda p: not p.required)
+
+
+def _choice(options: object, resolved: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    """Alternatives of the whole schema: ``city: str | zip: int``; what they share stands before them."""
+    if not isinstance(options, list):
+        return ""
+    own = resolved.get("properties")
+    own = own if isinstance(own, Mapping) else {}
+    shown, wide = [], bool(own)
+    for option in options:
+        part = resolve(option, root)
+        members = [m if m.schema or m.name not in own else Parameter(m.name, own[m.name], m.required)
+                   for m in _members(part, root)]  # fmt: skip
+        wide = wide or len(members) > 1
+        if members:
+            shown.append(", ".join(_parameter(m, root) for m in members))
+    different = list(dict.fromkeys(shown))
+    if not wide or len(different) < 2:
+        return " | ".join(different)
+    return " | ".join(f"({line})" for line in different)
+
+
+def _others(resolved: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    """What a schema says of parameters with names of the caller's choice: ``**: str``."""
+    named = resolved.get("properties")
+    for key in ("additionalProperties", "patternProperties"):
+        others = resolved.get(key)
+        if isinstance(others, Mapping) and others:
+            node = next(iter(others.values())) if key == "patternProperties" else others
+            return f"**: {_type(node, root, 0, ())}"
+        if others is True and not named and key == "additionalProperties":
+            return "**: any"
+    return ""
 
 
 def _parameter(parameter: Parameter, root: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ from toolscout.server.calling.steps import Step, steps_of
 from toolscout.server.calling.suggestion import Candidate, Decoding, SuggestedCall, Suggestion
 from toolscout.server.calling.writing import Writing, schema_problems
 from toolscout.settings import Settings
+from toolscout.signature import compact_signature
 
 if TYPE_CHECKING:
     from toolscout.index.chooser import Chooser
@@ -156,7 +157,7 @@ def without_model(task: str, candidates: Sequence[Candidate]) -> Suggestion:
     known = extract(task, tool.input_schema)
     node = simplify_arguments(tool.input_schema)
     missing = [n for n in node["required"] if n not in known]
-    ready = not missing and not node["properties"] and not schema_problems(known, tool.input_schema)
+    ready = not missing and not compact_signature(tool) and not schema_problems(known, tool.input_schema)
     call = SuggestedCall(
         tool_id=tool.tool_id,
         arguments=known,

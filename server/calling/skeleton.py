@@ -19,9 +19,14 @@ _QUOTED = re.compile(
 def skeleton(schema: object, known: JsonObject | None = None) -> JsonObject:
     """Required arguments with placeholders like ``"<city: string>"``, and ``known`` values in their places.
 
-    For a reader, not for the tool: a placeholder is never a value.
+    For a reader, not for the tool: a placeholder is never a value. Of a schema that is a choice, its first alternative.
     """
     node = simplify_arguments(schema)
+    if not node["required"] and isinstance(schema, dict):
+        options = schema.get("oneOf") or schema.get("anyOf")
+        if isinstance(options, list) and options:
+            rest = {name: value for name, value in schema.items() if name not in ("oneOf", "anyOf", "allOf")}
+            node = simplify_arguments({**rest, "allOf": options[:1]})
     out: JsonObject = {n: _placeholder(n, node["properties"].get(n, {}), 3) for n in node["required"]}
     return {**out, **(known or {})}
 
