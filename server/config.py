@@ -38,6 +38,8 @@ class UpstreamConfig:
     cwd: str | None = None
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    guessed: bool = False
+    """Whether the entry leaves it open by which transport the URL is served."""
     auth: str | None = None
     timeout: float | None = None
     """Call timeout in seconds; the file holds milliseconds, as FastMCP's ``timeout`` does."""
@@ -78,6 +80,7 @@ class UpstreamConfig:
             return replace(
                 config,
                 transport=_remote_kind(name, kind, url, "httpUrl" in entry),
+                guessed=not kind and "httpUrl" not in entry,
                 url=url,
                 headers=_texts(name, "headers", entry.get("headers")),
                 auth=_optional_text(name, "auth", entry.get("auth")),

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import queue
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 from forgetful import Answer, Forgetful, rpc
@@ -148,65 +144,3 @@ async def test_a_call_that_needs_a_wider_scope(settings: Settings, server: Forge
         ):
             await pool.call("web", "go", {})
     assert (server.calls, server.handshakes) == (1, 1)
-
-
-class _Events(BaseHTTPRequestHandler):
-    """A server of SSE behind /app, that names its address for messages as ``server.messages`` says."""
-
-    def do_GET(self) -> None:
-        self.server.streams.append(stream := queue.Queue())  # type: ignore[attr-defined]
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.end_headers()
-        self.wfile.write(f"event: endpoint\ndata: {self.server.messages}\n\n".encode())  # type: ignore[attr-defined]
-        while (event := stream.get()) is not None:
-            self.wfile.write(f"event: message\ndata: {json.dumps(event)}\n\n".encode())
-
-    def do_POST(self) -> None:
-        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        known = self.path == "/app/messages" and not self.server.forgets  # type: ignore[attr-defined]
-        if not known:
-            self.server.forgets = message["method"] != "tools/call" and self.path != "/app/messages"  # type: ignore[attr-defined]
-        self.send_response(202 if known else 404)
-        self.send_header("content-length", "0")
-        self.end_headers()
-        if known and "id" in message:
-            about = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
-            result = about if message["method"] == "initialize" else {"content": [{"type": "text", "text": "called"}]}
-            self.server.streams[-1].put({"jsonrpc": "2.0", "id": message["id"], "result": result})  # type: ignore[attr-defined]
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def events() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Events)
-    server.daemon_threads = True
-    server.messages, server.forgets, server.streams = "/app/messages", False, []  # type: ignore[attr-defined]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    for stream in server.streams:  # type: ignore[attr-defined]
-        stream.put(None)
-    server.shutdown()
-    server.server_close()
-
-
-async def test_messages_over_sse_that_go_nowhere(settings: Settings, events: Any) -> None:
-    events.messages = "/messages"  # behind a proxy that adds /app, of which the server does not know
-    config = UpstreamConfig.remote("sse", f"http://127.0.0.1:{events.server_port}/app/sse")
-    async with UpstreamPool(settings, lambda: {"sse": config}) as pool:
-        with pytest.raises(
-            UpstreamError, match="named /messages as the address for messages, where HTTP status 404"
-        ) as e:
-            await asyncio.wait_for(pool.call("sse", "go", {}), 20)
-    assert "root_path" in e.value.hint
-
-
-async def test_a_session_lost_under_sse(settings: Settings, events: Any) -> None:
-    config = UpstreamConfig.remote("sse", f"http://127.0.0.1:{events.server_port}/app/sse")
-    async with UpstreamPool(settings, lambda: {"sse": config}) as pool:
-        assert text(await pool.call("sse", "go", {})) == "called"
-        events.forgets = True
-        assert text(await asyncio.wait_for(pool.call("sse", "go", {}), 20)) == "called"
-        assert len(events.streams) == 2

@@ -8,7 +8,7 @@ import contextvars
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from toolscout.server.upstreams.process import UpstreamProcess
 
 _LONGEST_BACKOFF = 60.0
+_NO_SUCH_METHOD = frozenset({400, 404, 405, 406, 415, 501})
+"""Statuses of an address that takes no POST, as those of SSE do."""
+_OLDER_SECONDS = 10.0
 _ERROR_CHARACTERS = 2000
 _SANDBOX_HINT = (
     'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
@@ -133,7 +136,7 @@ class Upstream:
         self._start_timeout: float | None = None
         self._address = ("", 0)
         self._proxy = ""
-        self._legacy = False
+        self._legacy = self._serves_events = False
         self._started_at = 0.0
         self._finished = False
         self._answered = False
@@ -381,7 +384,13 @@ class Upstream:
         if config.auth == "oauth" or self._installs(config):
             limit = max(limit, 300.0)
         began = time.monotonic()
-        for legacy in dict.fromkeys((self._legacy, True)):
+        older = replace(config, transport=Transport.SSE)
+        tries = [(config, legacy) for legacy in dict.fromkeys((self._legacy, True))]
+        if self._serves_events and config.guessed:
+            tries = [(older, True)]
+        failure: Exception | None = None
+        while tries:
+            config, legacy = tries.pop(0)
             ready: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
             self._stop = asyncio.Event()
             self._process = None
@@ -400,6 +409,8 @@ class Upstream:
             if ready in done and ready.exception() is None:
                 link = ready.result()
                 self.link, self._legacy = link, link.era == "legacy"
+                self._serves_events = config.transport is Transport.SSE
+                self._transport = config.transport
                 self._started_at, self._answered, self._tools = time.monotonic(), False, None
                 keeper.add_done_callback(partial(self._ended, link, config.transport))
                 self._telemetry.upstream_started(self.server_id, "", time.monotonic() - began)
@@ -408,24 +419,33 @@ class Upstream:
                 self._stop.set()
                 keeper.cancel()
                 await asyncio.wait([keeper])
-                failure: Exception = UpstreamError(
-                    f"'{self.server_id}' did not start within {limit:g} s.{self._said()}",
-                    hint='If it only needs longer (a first download, say), give it more: "startTimeout" in its entry in'
-                    f" mcp.json, in milliseconds, or for all TOOLSCOUT_UPSTREAM_START_TIMEOUT={4 * limit:g} (seconds).",
-                    kind="upstream_start_timeout",
-                )
+                failure = failure or self._too_slow(limit)
                 break
             await asyncio.wait([keeper])
             error = ready.exception() if ready.done() else keeper.exception() if not keeper.cancelled() else None
-            failure = self._start_failure(error)
-            if not self._left(error) or time.monotonic() - began > limit:
+            failure = failure or self._start_failure(error)
+            if config.guessed and config.transport is Transport.HTTP and self._answer.status in _NO_SUCH_METHOD:
+                # Nothing takes a POST there. The protocol's older transport is found by a GET; else the first error is.
+                tries, limit = [(older, True)], min(limit, _OLDER_SECONDS)
+            elif not self._left(error) or time.monotonic() - began > limit:
                 break
+            else:
+                failure = None if tries else failure
             # Some servers of the older era leave when their first message is not the handshake: once more, with it.
+        assert failure is not None
         if not isinstance(failure, ToolscoutError):
             failure = UpstreamError(str(failure))
         self._failed(failure)
         self._telemetry.upstream_started(self.server_id, failure.kind, time.monotonic() - began)
         raise failure
+
+    def _too_slow(self, limit: float) -> UpstreamError:
+        return UpstreamError(
+            f"'{self.server_id}' did not start within {limit:g} s.{self._said()}",
+            hint='If it only needs longer (a first download, say), give it more: "startTimeout" in its entry in'
+            f" mcp.json, in milliseconds, or for all TOOLSCOUT_UPSTREAM_START_TIMEOUT={4 * limit:g} (seconds).",
+            kind="upstream_start_timeout",
+        )
 
     def _installs(self, config: UpstreamConfig) -> bool:
         if config.policy(self._settings.sandbox) is None:
