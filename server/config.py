@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +47,8 @@ class UpstreamConfig:
     start_timeout: float | None = None
     """How long it may take to start, in seconds; the file's ``startTimeout`` holds milliseconds, too."""
     disabled: bool = False
+    keep_alive: float | None = None
+    """Seconds that its process may idle before it is stopped, infinity for never; None: the entry does not say."""
     sandbox: Policy | bool | None = None
     """What its sandbox opens; False: it wants none; None: the entry does not say."""
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -68,6 +71,7 @@ class UpstreamConfig:
             timeout=_milliseconds(name, "timeout", entry.get("timeout")),
             start_timeout=_milliseconds(name, "startTimeout", entry.get("startTimeout")),
             disabled=bool(entry.get("disabled", False)),
+            keep_alive=_idling(name, entry.get("keep_alive")),
             sandbox=None if entry.get("sandbox") is None else Policy.parse(name, entry["sandbox"]) or False,
             fields=dict(entry),
         )
@@ -210,11 +214,25 @@ class ServersFile:
             servers[config.name] = entry
             return old is None
 
+    def entry(self, name: str) -> JsonObject:
+        """One entry as it stands in the file, also one that is not usable. Raises NotFound if there is none."""
+        found = self._entries(self._document()).get(name) if self.path.exists() else None
+        if not isinstance(found, dict):
+            raise _not_configured(name)
+        return found
+
+    def change(self, before: Mapping[str, Any], config: UpstreamConfig) -> None:
+        """Write an entry that was made of the one ``before``. Raises StorageError where it is not that any more."""
+        with self._editing() as servers:
+            if servers.get(config.name) != before:
+                raise StorageError(f"The entry of '{config.name}' was changed meanwhile.", hint="Try again.")
+            servers[config.name] = dict(config.fields)
+
     def remove(self, name: str) -> None:
         """Delete one entry. Raises NotFound if there is none of that name."""
         with self._editing() as servers:
             if name not in servers:
-                raise NotFound(f"No server named '{name}' is configured.", hint="See 'toolscout list'.")
+                raise _not_configured(name)
             del servers[name]
 
     def save(self, configs: Mapping[str, UpstreamConfig]) -> None:
@@ -308,6 +326,10 @@ def _remote_kind(name: str, kind: str, url: str, is_http_url: bool) -> Transport
     return Transport.SSE if re.search(r"/sse(/|\?|&|$)", url) else Transport.HTTP
 
 
+def _not_configured(name: str) -> NotFound:
+    return NotFound(f"No server named '{name}' is configured.", hint="See: toolscout list")
+
+
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -334,3 +356,11 @@ def _milliseconds(name: str, field_name: str, value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e10:
         raise BadInput(f"Server '{name}': '{field_name}' must be a positive number of milliseconds.")
     return value / 1000
+
+
+def _idling(name: str, value: object) -> float | None:
+    if value is None or value is True:
+        return None if value is None else math.inf
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e10:
+        raise BadInput(f"Server '{name}': 'keep_alive' must be a positive number of seconds, or true for always.")
+    return float(value)

@@ -369,7 +369,7 @@ class Invoker:
     def _switched_off(self, server_id: str) -> NotAllowed:
         return NotAllowed(
             f"The server '{server_id}' is switched off: its entry in mcp.json says \"disabled\".",
-            hint=f'{self._worded(LOOK_READY)} Or a person can take "disabled" out of that entry.',
+            hint=f"{self._worded(LOOK_READY)} Or a person can type: toolscout enable {shlex.quote(server_id)}",
             kind="unavailable",
         )
 

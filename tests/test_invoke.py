@@ -194,7 +194,7 @@ async def test_a_server_that_was_switched_off_or_taken_out_is_not_called_though_
     on = world.configs["tiny"]
     world.configs["tiny"] = replace(on, disabled=True)
     failed, text = await world("tiny/echo", {"text": "off"})
-    assert failed and "'tiny' is switched off: its entry in mcp.json says" in text and "can take" in text
+    assert failed and "'tiny' is switched off: its entry in mcp.json says" in text and "toolscout enable tiny" in text
     del world.configs["tiny"]
     failed, text = await world("tiny/echo", {"text": "gone"})
     assert failed and "not installed here" in text

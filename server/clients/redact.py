@@ -162,12 +162,15 @@ class Redactor:
 
     A secret becomes ``${NAME}``. ``taken`` are names that other servers refer to, ``values`` what names stand for here
     (by default the environment). A generic name, a taken one, or one that has another value already gets the server's
-    name in front.
+    name in front; not so names to ``renew``, whose value may be another from now on.
     """
 
-    def __init__(self, *, taken: Iterable[str] = (), values: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, taken: Iterable[str] = (), values: Mapping[str, str] | None = None, renew: Iterable[str] = ()
+    ) -> None:
         self._here = os.environ if values is None else values
-        self._values: dict[str, str | None] = {name: self._here.get(name) for name in taken}
+        self._renew = frozenset(renew)
+        self._values: dict[str, str | None] = {n: self._here.get(n) for n in taken if n not in self._renew}
 
     def clean(self, server: str, entry: dict[str, Any]) -> tuple[dict[str, Any], list[Secret]]:
         """``entry`` (mcpServers form) with references for secrets, and what was taken out of it."""
@@ -281,7 +284,7 @@ class Redactor:
         """Whether ``name`` can stand for ``value``: unused, or known to hold exactly that."""
         if name in self._values:
             return self._values[name] == value
-        return self._here.get(name, value) == value
+        return name in self._renew or self._here.get(name, value) == value
 
 
 def variable_name(text: str) -> str:

@@ -242,7 +242,7 @@ def _before_start(config: UpstreamConfig) -> Check | None:
     """What can be said of an upstream without starting it, if that settles it."""
     name = f"server {config.name}"
     if config.disabled:
-        return Check(name, "warn", "disabled in mcp.json", 'Delete its "disabled" there to use it.')
+        return Check(name, "warn", "disabled in mcp.json", f"Run: toolscout enable {config.name}")
     if not config.command or config.references():
         return None
     from toolscout.server.upstreams.process import find_program

@@ -31,8 +31,8 @@ _SWEEP_SHARE = 0.25
 class UpstreamPool:
     """Upstreams by name: started on first use, shared by all callers, stopped when idle or when room is needed.
 
-    ``load`` gives the present configuration; it is asked at each start of an upstream, so changes count from the
-    next start on (:meth:`stop` makes that now). Only processes count against ``settings.max_upstreams``; HTTP
+    ``load`` gives the present configuration, and is asked at each call: an upstream whose entry has changed is started
+    anew as soon as nobody uses it. Only processes count against ``settings.max_upstreams``; HTTP
     connections do not. ``on_tools_changed(server_id)`` is called when an upstream says that its tools have changed;
     ``compare(server_id, tools)`` gets what it lists, in wire form, before the first call over each connection, again
     after each such change, and of a remote one after a while; what it raises the call raises.
@@ -227,13 +227,13 @@ class UpstreamPool:
                 return
 
     async def _sweep(self) -> None:
-        """Stop what nobody has used for ``settings.upstream_idle`` seconds."""
+        """Stop what nobody has used for ``settings.upstream_idle`` seconds, or whose entry has changed."""
         allowed = self._settings.upstream_idle
         while True:
             await asyncio.sleep(min(15.0, max(0.02, allowed * _SWEEP_SHARE)))
             now = time.monotonic()
             for upstream in self._upstreams.values():
-                if upstream.idle and now - upstream.last_used >= allowed:
+                if upstream.idle and (now - upstream.last_used >= allowed or upstream.outdated()):
                     upstream.retire()
 
     # processes

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
-from toolscout.errors import NotAllowed, NotFound, ToolscoutError, UpstreamError
+from toolscout.errors import BadInput, NotAllowed, NotFound, ToolscoutError, UpstreamError
 from toolscout.records import JsonObject, Transport
 from toolscout.secret_store import known_values, open_store
 from toolscout.server.config import UpstreamConfig
@@ -135,6 +135,7 @@ class Upstream:
         self._timeout: float | None = None
         self._start_timeout: float | None = None
         self._address = ("", 0)
+        self._configured: UpstreamConfig | None = None
         self._proxy = ""
         self._legacy = self._serves_events = False
         self._started_at = 0.0
@@ -321,7 +322,9 @@ class Upstream:
         """The live connection, started if there is none. Many callers share one start."""
         link = self.link
         if link is not None and not link.closed.is_set():
-            return link
+            if self.in_flight > 1 or not self.outdated():
+                return link
+            self.retire()
         if self._finished:
             raise self._stopped_error()
         if self._starting is None:
@@ -363,6 +366,7 @@ class Upstream:
             raise NotFound(f"No server named '{self.server_id}' is configured.", hint="Add it with 'toolscout add'.")
         if configured.disabled:
             raise NotAllowed(f"The server '{self.server_id}' is switched off in the configuration.")
+        self._configured = configured
         resolver = Resolver(known_values(self._settings), open_store(self._settings).find)
         config = configured.resolved(resolver)
         self._hider, self._transport, self._timeout = Hider(resolver.secrets), config.transport, config.timeout
@@ -538,6 +542,16 @@ class Upstream:
     def idle(self) -> bool:
         """Live, and nobody uses it."""
         return self.link is not None and not self.in_flight and not self._stop.is_set() and self._starting is None
+
+    def outdated(self) -> bool:
+        """Whether its entry is another now than when it was started."""
+        try:
+            now = self._load().get(self.server_id)
+        except BadInput:
+            return False  # somebody is editing the file
+        if now == self._configured:
+            self._configured = now  # the same object compares faster
+        return now is not self._configured
 
     def retire(self) -> asyncio.Task[None] | None:
         """Begin to stop an idle upstream; from now on a call waits for its end and starts it anew."""

@@ -50,3 +50,16 @@ def sandbox_entry(
     if opened and wanted is False:
         raise BadInput("--no-sandbox leaves nothing to allow.", "Leave it or the --allow options out.")
     return opened or wanted
+
+
+def widened(before: Any, said: Any) -> Any:
+    """The ``sandbox`` of an entry that opens what ``before`` does and what the options say; hosts take the place of the
+    whole network. None where they say nothing."""
+    if said is True and before:
+        return before
+    if not isinstance(said, dict) or not isinstance(before, dict):
+        return said
+    lists = {
+        f: [*before[f], *new] for f, new in said.items() if isinstance(new, list) and isinstance(before.get(f), list)
+    }
+    return {**before, **said, **{field: list(dict.fromkeys(found)) for field, found in lists.items()}}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolscout.commands.configuring import keep_shell_settings, shell_settings
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, out, printable, say
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, show_diff
 from toolscout.errors import BadInput
 from toolscout.secret_store import open_store
 from toolscout.settings import CONFIG_FILE, load_settings
@@ -85,7 +85,7 @@ def connect(
             _say_others(change, f"{known.id} --replace{suffix}", url=url)
         return
     if not as_json:
-        _show_diff(change)
+        show_diff(change.diff())
     if dry_run:
         if as_json:
             emit({"client": known.id, "file": str(change.path), "changed": False, "diff": change.diff(), **others})
@@ -152,12 +152,3 @@ def _quoted(text: object) -> str:
     import shlex
 
     return shlex.quote(str(text))
-
-
-def _show_diff(change: Change) -> None:
-    from rich.text import Text
-
-    console = out()
-    styles = {"+": "green", "-": "red", "@": "cyan"}
-    for line in change.diff().split("\n"):
-        console.print(Text(line, style=styles.get(line[:1], "")))

@@ -66,6 +66,16 @@ def table(rows: list[list[str]], header: list[str]) -> None:
     Console(highlight=False).print(grid)
 
 
+def show_diff(diff: str) -> None:
+    """A unified diff on stdout, colored on a terminal."""
+    from rich.text import Text
+
+    console = out()
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in diff.split("\n"):
+        console.print(Text(line, style=styles.get(line[:1], "")))
+
+
 def printable(text: str) -> str:
     """Text of a foreign server without control characters: it cannot move the cursor or rewrite the screen."""
     return "".join(c if c == "\n" or c == "\t" or c.isprintable() else "�" for c in text)

@@ -97,7 +97,7 @@ def add(
     if server_id in present and not replace:
         raise BadInput(f"A server named '{server_id}' is configured already.", "Use another name, or --replace.")
     values = known_values(settings)
-    entry, secrets = Redactor(taken=_references(present), values=values).clean(server_id, entry)
+    entry, secrets = Redactor(taken=references_of(present), values=values).clean(server_id, entry)
     config = UpstreamConfig.parse(server_id, entry).confined(settings.sandbox)
     note(f"{server_id} will {'call' if config.url else 'run'}:  {shown(entry)}")
     policy = config.policy(settings.sandbox)
@@ -261,14 +261,14 @@ def _merge_options(entry: dict[str, Any], header: Sequence[str], env: Sequence[s
     if (header and not remote) or ((env or cwd) and remote):
         raise BadInput("--header is for --url; --env and --cwd are for commands.")
     if header:
-        entry["headers"] = {**entry.get("headers", {}), **_pairs(header, "--header")}
+        entry["headers"] = {**entry.get("headers", {}), **pairs(header, "--header")}
     if env:
-        entry["env"] = {**entry.get("env", {}), **_pairs(env, "--env")}
+        entry["env"] = {**entry.get("env", {}), **pairs(env, "--env")}
     if cwd:
         entry["cwd"] = str(cwd.expanduser().absolute())
 
 
-def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     """``["K=V", ...]`` as a mapping. Raises BadInput naming the option."""
     found: dict[str, str] = {}
     for text in texts:
@@ -356,7 +356,7 @@ def list_servers(as_json: AsJson = False) -> None:
     settings = load_settings()
     servers = ServersFile(settings.servers_file)
     configured = servers.load()
-    counts = _tool_counts(settings) if configured else {}
+    counts = tool_counts(settings) if configured else {}
     values = known_values(settings)
     rows = [_row(config, counts.get(name, {}), settings.sandbox, values) for name, config in configured.items()]
     rows += [
@@ -395,7 +395,7 @@ def _row(
     approved, review = counts.get("approved", 0), counts.get("pending", 0) + counts.get("changed", 0)
     state, why = "ready", ""
     if config.disabled:
-        state, why = "unavailable", "disabled in mcp.json"
+        state, why = "unavailable", f"disabled: toolscout enable {config.name}"
     elif missing:
         state, why = "needs_key", f"toolscout secret set {' '.join(missing)}"
     elif config.command and find_program(config.command, config.cwd, config.env.get("PATH")) is None:
@@ -421,7 +421,7 @@ def _row(
     }
 
 
-def _tool_counts(settings: Settings) -> dict[str, dict[str, int]]:
+def tool_counts(settings: Settings) -> dict[str, dict[str, int]]:
     """Tools by server and review. A SQLite catalog is read directly: importing its ORM would take a second."""
     question = "SELECT server_id, review, count(*) FROM tool GROUP BY server_id, review"
     rows: list[Any]
@@ -451,7 +451,8 @@ def _tool_counts(settings: Settings) -> dict[str, dict[str, int]]:
     return counts
 
 
-def _references(configured: Mapping[str, UpstreamConfig]) -> list[str]:
+def references_of(configured: Mapping[str, UpstreamConfig]) -> list[str]:
+    """The names of the secrets that servers refer to."""
     from toolscout.server.secrecy.secrets import bare_names
 
     return bare_names(name for config in configured.values() for name in config.references())

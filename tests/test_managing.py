@@ -1,0 +1,138 @@
+"""Servers that are changed after they were added, by the commands for it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolscout.cli import execute
+from toolscout.secret_store import open_store
+from toolscout.server.config import ServersFile
+from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+TINY = {"command": sys.executable, "args": ["-I", "-S", str(Path(__file__).parent / "upstreams" / "tiny.py")]}
+FIRST, SECOND = "sk-aB3dE5gH7jK9mN1pQ3sT", "sk-zY8xW6vU4tS2rQ0pO9nM"
+
+
+def write(home: Path, **entries: dict[str, Any]) -> None:
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": entries, "other": 1}))
+
+
+def entry(home: Path, name: str = "tiny") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((home / "mcp.json").read_text())["mcpServers"][name]
+    return found
+
+
+def change(*arguments: str) -> int:
+    return execute(["set", "tiny", "--yes", "--no-check", *arguments])
+
+
+def test_a_server_is_changed_and_the_rest_of_its_entry_stays(
+    home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, tiny={**TINY, "env": {"A": "1", "B": "2"}, "note": "mine", "timeout": 5000}, far={"url": "http://x/"})
+    before = (home / "mcp.json").read_text()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert execute(["set", "tiny", "--env", "A=3"]) == 1
+    assert (home / "mcp.json").read_text() == before
+    said = capsys.readouterr()
+    assert '-      "A": "1",' in said.out and '+      "A": "3",' in said.out and "--yes" in said.err
+
+    changes = ["--env", "A=3", "--env", "KEY", "--unset", "env.B", "--unset", "timeout", "--cwd", str(home)]
+    assert change(*changes) == 0
+    assert entry(home) == {**TINY, "env": {"A": "3", "KEY": "${KEY}"}, "note": "mine", "cwd": str(home)}
+    assert "toolscout secret set KEY" in capsys.readouterr().err
+    assert json.loads((home / "mcp.json").read_text())["other"] == 1
+    assert change("--timeout", "1.5", "--unset", "env.A", "--unset", "env.KEY") == 0
+    assert entry(home) == {**TINY, "note": "mine", "cwd": str(home), "timeout": 1500}
+    assert execute(["set", "far", "--yes", "--no-check", "--header", "X-Team=blue"]) == 0
+    assert entry(home, "far") == {"url": "http://x/", "headers": {"X-Team": "blue"}}
+    capsys.readouterr()
+    assert change("--timeout", "1.5") == 0
+    assert "nothing was changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["nobody", "--timeout", "3"], 3),
+        (["tiny", "--header", "A=b"], 2),
+        (["far", "--env", "A=b"], 2),
+        (["far", "--allow-network"], 2),
+        (["tiny", "--unset", "env.A"], 2),
+        (["tiny", "--unset", "command"], 2),
+        (["tiny", "--timeout", "-1"], 2),
+        (["tiny", "--no-sandbox", "--allow-network"], 2),
+    ],
+)
+def test_what_cannot_be_changed_leaves_everything(home: Path, arguments: list[str], code: int) -> None:
+    write(home, tiny=TINY, far={"url": "http://x/"})
+    before = (home / "mcp.json").read_text()
+    assert execute(["set", *arguments, "--yes", "--no-check"]) == code
+    assert (home / "mcp.json").read_text() == before
+
+
+def test_a_new_secret_takes_the_place_of_the_old_one(home: Path, settings: Settings, capsys: Capture) -> None:
+    write(home, tiny=TINY, other={**TINY, "env": {"X": "${SHARED_KEY}"}})
+    store = open_store(settings)
+    assert change("--env", f"LINEAR_API_KEY={FIRST}") == 0
+    assert change("--env", f"LINEAR_API_KEY={SECOND}") == 0
+    assert entry(home)["env"] == {"LINEAR_API_KEY": "${LINEAR_API_KEY}"}
+    assert dict(store) == {"LINEAR_API_KEY": SECOND}
+    store["SHARED_KEY"] = FIRST
+    assert change("--env", "SHARED_KEY") == 0
+    assert change("--env", f"SHARED_KEY={SECOND}") == 0
+    assert entry(home)["env"]["SHARED_KEY"] == "${TINY_SHARED_KEY}", "the other server keeps its own"
+    assert store["SHARED_KEY"] == FIRST
+    write(home, tiny={**TINY, "args": [*TINY["args"], "--token", "hunter2hunter2"], "env": {"API_KEY": FIRST}})
+    assert change("--env", "A=1") == 0
+    said = capsys.readouterr()
+    assert not any(secret in said.out + said.err for secret in (FIRST, SECOND, "hunter2"))
+
+
+def test_what_a_sandbox_opens_is_added_to(home: Path, tmp_path: Path) -> None:
+    write(home, tiny=TINY)
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert change("--allow-read", str(one)) == 0
+    assert change("--allow-read", str(two), "--allow-network") == 0
+    assert entry(home)["sandbox"] == {"read": [str(one), str(two)], "network": True}
+    assert change("--allow-host", "a.example") == 0
+    assert change("--allow-host", "b.example", "--sandbox") == 0
+    assert entry(home)["sandbox"]["network"] == ["a.example", "b.example"]
+    assert change("--unset", "sandbox.network", "--unset", "sandbox.read") == 0
+    assert entry(home)["sandbox"] is True, "nothing is open then; it is still a sandbox"
+    assert change("--no-sandbox") == 0
+    assert entry(home)["sandbox"] is False
+
+
+def test_servers_are_switched_off_and_on(home: Path, capsys: Capture) -> None:
+    write(home, tiny={**TINY, "note": "mine"}, far={"url": "http://x/"})
+    assert execute(["disable", "tiny", "far"]) == 0
+    assert entry(home) == {**TINY, "note": "mine", "disabled": True} and entry(home, "far")["disabled"]
+    assert execute(["disable", "tiny", "nobody"]) == 3
+    assert execute(["enable", "tiny"]) == 0
+    assert entry(home) == {**TINY, "note": "mine"} and entry(home, "far")["disabled"]
+    assert "tiny: 18 tools" in capsys.readouterr().out, "it was never listed before"
+
+
+async def test_a_server_that_runs_is_started_anew_once_its_entry_has_changed(home: Path, settings: Settings) -> None:
+    write(home, tiny=TINY)
+    async with UpstreamPool(settings, ServersFile(settings.servers_file).load) as pool:
+
+        async def seen() -> tuple[Any, Any]:
+            env = json.loads((await pool.call_raw("tiny", "env", {}))["content"][0]["text"])
+            return env.get("COLOR"), (await pool.call_raw("tiny", "pid", {}))["content"]
+
+        plain, first = await seen()
+        write(home, tiny=TINY, other=TINY)
+        assert plain is None and (await seen())[1] == first
+        write(home, tiny={**TINY, "env": {"COLOR": "blue"}})
+        color, second = await seen()
+        assert color == "blue" and second != first

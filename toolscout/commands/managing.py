@@ -1,0 +1,191 @@
+"""``set``, ``enable``, ``disable``: change servers that are configured."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolscout.commands.confining import (
+    AllowHost,
+    AllowNetwork,
+    AllowRead,
+    AllowWrite,
+    Confined,
+    sandbox_entry,
+    widened,
+)
+from toolscout.commands.listing import list_tools_of, show_listed
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, show_diff
+from toolscout.commands.servers import pairs, references_of, tool_counts
+from toolscout.errors import BadInput
+from toolscout.secret_store import known_values, open_store
+from toolscout.settings import load_settings
+
+if TYPE_CHECKING:
+    from toolscout.server.config import ServersFile
+
+
+def set_server(
+    name: Annotated[str, typer.Argument(help="A name from `toolscout list`.")],
+    env: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE, or NAME alone for the secret ${NAME}. Repeatable.", show_default=False),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE; use ${VARIABLE} for a secret. Repeatable.", show_default=False)
+    ] = None,
+    cwd: Annotated[Path | None, typer.Option(help="Folder to run it in.", show_default=False)] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds that a call may take.", show_default=False)] = None,
+    sandbox: Confined = None,
+    allow_network: AllowNetwork = False,
+    allow_host: AllowHost = None,
+    allow_read: AllowRead = None,
+    allow_write: AllowWrite = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD", help="Take out a field: timeout, env.NAME, sandbox.read. Repeatable.", show_default=False
+        ),
+    ] = None,
+    check: Annotated[bool, typer.Option(help="Start it once to list its tools.")] = True,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change how a server is run or called; the rest of its entry stays.
+
+    Shows the change and asks first. A value that looks like a secret is kept apart (toolscout secret), in the place of
+    the one that it replaces. What the --allow options name is open beside what was. Nothing is approved: tools that
+    are others afterwards wait for your review. A Toolscout that runs starts the server anew at its next call.
+
+    Examples: "toolscout set linear --env LINEAR_API_KEY", "toolscout set notes --allow-read ~/notes --unset timeout".
+    """
+    from toolscout.server.clients.redact import Redactor
+    from toolscout.server.config import ServersFile, UpstreamConfig
+    from toolscout.server.secrecy.secrets import bare_names
+
+    settings = load_settings()
+    servers = ServersFile(settings.servers_file)
+    before = servers.entry(name)
+    if ("url" in before and (env or cwd)) or ("command" in before and header):
+        raise BadInput("--header is for servers with an address; --env and --cwd are for those that run here.")
+    given: dict[str, Any] = {"env": _variables(env or ()), "headers": pairs(header or (), "--header")}
+    values = known_values(settings)
+    taken, own = _names_of_secrets(servers, name, before, given)
+    given, secrets = Redactor(taken=taken, values=values, renew=own).clean(name, given)
+    entry = _without(name, before, unset or ())
+    for field, named in given.items():
+        if named:
+            entry[field] = {**(entry.get(field) or {}), **named}
+    if cwd:
+        entry["cwd"] = str(cwd.expanduser().absolute())
+    if timeout is not None:
+        entry["timeout"] = round(timeout * 1000)
+    if (said := sandbox_entry(sandbox, allow_network, allow_host, allow_read, allow_write)) is not None:
+        default = UpstreamConfig.parse(name, {**entry, "sandbox": None}).policy(settings.sandbox)
+        entry["sandbox"] = widened(entry.get("sandbox", default and default.as_json()), said)
+    config = UpstreamConfig.parse(name, entry)
+    kept = {secret.reference: secret.value for secret in secrets if not secret.placeholder}
+    if entry == before and not kept:
+        emit({"changed": None, "entry": entry}) if as_json else say(f"{name} is so already: nothing was changed.")
+        return
+    if not as_json:
+        show_diff(_diff(name, before, entry, settings.servers_file))
+    if said is not None:
+        policy = config.policy(settings.sandbox)
+        note(f"  in a sandbox: it {policy.shown()}" if policy else "  in no sandbox: it runs with all your rights")
+    if kept:
+        note(f"  kept among your secrets, not in its entry: {', '.join(kept)}")
+    wanted = [n for n in bare_names(config.references()) if n not in values and n not in kept]
+    if wanted:
+        note(f"  it needs values of yours: toolscout secret set {' '.join(wanted)}")
+    confirm(f"Change {name}?", yes)
+    open_store(settings).update(kept)
+    servers.change(before, config)
+    listed = list_tools_of([name], settings) if check and not wanted and not config.disabled else {}
+    if as_json:
+        emit({"changed": name, "entry": entry, "to_set": wanted, "listed": listed.get(name)})
+    elif listed:
+        show_listed(listed)
+    else:
+        say(f"Changed {name}.")
+
+
+def enable(names: Annotated[list[str], typer.Argument(help="Names from `toolscout list`.")]) -> None:
+    """Switch servers on again."""
+    _switch(names, disabled=False)
+
+
+def disable(names: Annotated[list[str], typer.Argument(help="Names from `toolscout list`.")]) -> None:
+    """Switch servers off: nothing of them is called until they are enabled; they stay configured."""
+    _switch(names, disabled=True)
+
+
+def _switch(names: Sequence[str], *, disabled: bool) -> None:
+    from toolscout.server.config import ServersFile, UpstreamConfig
+
+    settings = load_settings()
+    servers = ServersFile(settings.servers_file)
+    before = {name: servers.entry(name) for name in names}  # all of them are known before the first is changed
+    for name, old in before.items():
+        entry = {field: value for field, value in old.items() if field != "disabled"}
+        servers.change(old, UpstreamConfig.parse(name, entry | ({"disabled": True} if disabled else {})))
+    say(f"{'Disabled' if disabled else 'Enabled'} {', '.join(before)}.")
+    counts = {} if disabled else tool_counts(settings)
+    if not disabled and (unlisted := [name for name in before if name not in counts]):
+        show_listed(list_tools_of(unlisted, settings))
+
+
+def _variables(texts: Iterable[str]) -> dict[str, str]:
+    return pairs([text if "=" in text else f"{text}=${{{text}}}" for text in texts], "--env")
+
+
+def _names_of_secrets(
+    servers: ServersFile, name: str, before: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
+    """Names that servers refer to, and those that stand for nothing but the values that ``given`` replaces."""
+    from toolscout.server.secrecy.secrets import bare_names, references
+
+    configured = servers.load()
+    rest = {field: value for field, value in before.items() if field not in given}
+    replaced: list[str] = []
+    for field, named in given.items():
+        old = before.get(field) or {}
+        rest[field] = {key: value for key, value in old.items() if key not in named}
+        replaced += [str(old[key]) for key in named if key in old]
+    elsewhere = references_of({n: config for n, config in configured.items() if n != name})
+    elsewhere += bare_names(references([json.dumps(rest)]))
+    # A variable of the environment would win over what is kept under its name.
+    own = [n for n in bare_names(references(replaced)) if n not in elsewhere and n not in os.environ]
+    return references_of(configured), own
+
+
+def _without(name: str, entry: Mapping[str, Any], unset: Iterable[str]) -> dict[str, Any]:
+    """An entry without some of its fields (``timeout``), or of their keys (``env.NAME``)."""
+    left = dict(entry)
+    for said in unset:
+        field, _, key = said.partition(".")
+        inside = left.get(field)
+        keys = inside if isinstance(inside, dict) else {}
+        if field not in left or (key and key not in keys):
+            raise BadInput(f"The entry of {name} has no {said}.", f"It has: {', '.join(left)}")
+        left[field] = {k: v for k, v in keys.items() if k != key} if key else None
+        if field == "sandbox" and key and not left[field]:
+            left[field] = True  # a sandbox that opens nothing, not none
+        elif not left[field]:
+            del left[field]
+    return left
+
+
+def _diff(name: str, before: Mapping[str, Any], after: Mapping[str, Any], path: Path) -> str:
+    """What changes in the file, without secrets."""
+    from toolscout.server.clients.connect import Change
+    from toolscout.server.clients.redact import Redactor
+
+    found = [s for e in (before, after) for s in Redactor(values={}).clean(name, json.loads(json.dumps(e)))[1]]
+    old, new = (json.dumps({name: entry}, indent=2, ensure_ascii=False).encode() for entry in (before, after))
+    return Change(name, path, (), old, new, hidden=frozenset(secret.value for secret in found)).diff()
