@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -155,6 +155,10 @@ class UpstreamConfig:
         """Names of the secrets and variables that this entry refers to."""
         values = [self.command, *self.args, self.cwd or "", self.url, self.auth or ""]
         return references([*values, *self.env.values(), *self.headers.values()])
+
+    def missing(self, values: Container[str]) -> list[str]:
+        """Those of its `references` that are not among ``values``; what only the keyring knows is not looked for."""
+        return [name for name in self.references() if not name.startswith("keyring:") and name not in values]
 
     def resolved(self, resolver: Resolver) -> UpstreamConfig:
         """A copy with all references replaced. Raises MissingSecret naming every variable without a value."""

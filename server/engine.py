@@ -389,7 +389,8 @@ class Engine:
         if self._denied(answer):
             advice = worded(ADVICE_DENIED, self.terminal)
         shaped = compact_answer(
-            answer, state_of=self.state_of, detail=detail, advice=advice, terminal=self.terminal
+            answer, state_of=self.state_of, detail=detail, advice=advice, missing=self.missing_values,
+            terminal=self.terminal,
         )  # fmt: skip
         if missed:
             shaped["advice"] = " ".join(filter(None, (missed, shaped.get("advice"))))
@@ -427,6 +428,7 @@ class Engine:
         stray = await self._stray(index)
         wanted = [ToolRequest(server=r.get("server", ""), tool=r["tool"]) for r in requests]
         enabled = frozenset(self._enabled())
+        ready = frozenset(name for name in enabled if not self.missing_values(name)) if ready_only else None
         priors = self._priors if index is self._index else None  # they are of the own servers
 
         async def look(without: frozenset[str] = frozenset(), most: int | None = None) -> Answer:
@@ -434,7 +436,7 @@ class Engine:
                 servers=frozenset(servers) if servers else None,
                 read_only=read_only,
                 states=_CALLABLE if ready_only else None,
-                among=enabled if ready_only else None,
+                among=ready,
                 without=without | stray,
             )
             answer = await self._run(
@@ -645,11 +647,21 @@ class Engine:
             return state
         config = self.configured().get(server_id)
         if config is not None:
-            return ServerState.UNAVAILABLE if config.disabled else ServerState.READY
+            if config.disabled:
+                return ServerState.UNAVAILABLE
+            return ServerState.NEEDS_KEY if self.missing_values(server_id) else ServerState.READY
         if state is ServerState.UNAVAILABLE:
             return state
         unset = server is not None and any(name not in self._values for name in needs(server))
         return ServerState.NEEDS_KEY if unset else ServerState.NEEDS_INSTALL
+
+    def missing_values(self, server_id: str) -> list[str]:
+        """Names that a configured server refers to and that stand for nothing here."""
+        config = self.configured().get(server_id)
+        try:
+            return config.missing(self._values) if config is not None else []
+        except StorageError:
+            return []  # the secrets cannot be read: its start says so
 
     async def _install(self, config: UpstreamConfig) -> None:
         """Start a server that a person has approved, bring in its tools through the guard, and configure it.

@@ -52,6 +52,7 @@ ADVICE_KEY = (
     "needs_key: its server is not set up here and takes {needs} from the user, who sets that and types: toolscout add "
     "{server_id}"
 )
+ADVICE_MISSING = "needs_key: {server_id} lacks a value here; the user types: toolscout secret set {names}"
 ADVICE_INSTALL = (
     "needs_install: invoke it, and the user is asked whether its server may be installed, where the client can ask; "
     "else the answer says which command adds it."
@@ -71,6 +72,7 @@ _IN_A_TERMINAL = {
     ADVICE_SERVER_KEY: "Its tools are known once it is added. Set {needs}, then run: toolscout add {server_id}",
     ADVICE_UNLISTED: "{server_id} is configured, but its tools could not be listed. Log in or mend it, then run: "
     "toolscout refresh {server_id}",
+    ADVICE_MISSING: "{server_id} lacks a value here: toolscout secret set {names}",
     ADVICE_KEY: "{server_id} is not installed and needs {needs}. Set that, then run: toolscout add {server_id}",
     ADVICE_INSTALL: "{server_id} is not installed. To add it, run: toolscout add {server_id}",
     LOOK: "Look for the right one: toolscout find WORDS",
@@ -101,22 +103,35 @@ def advice_filtered(filters: Sequence[str], terminal: bool) -> str:
 
 
 def advice_on(
-    server: Server | None, server_id: str, state: ServerState, *, whole: bool = False, terminal: bool = False
+    server: Server | None,
+    server_id: str,
+    state: ServerState,
+    *,
+    whole: bool = False,
+    missing: Sequence[str] = (),
+    terminal: bool = False,
 ) -> str:
     """What to do about a server whose tools cannot be called; nothing of one whose can. ``whole``: it stands for
-    tools that are not known."""
-    advice = _ADVICE.get(state, "")
+    tools that are not known. ``missing``: names that a configured server refers to, without a value here."""
+    advice = ADVICE_MISSING if missing else _ADVICE.get(state, "")
     if whole:
         keyed = ADVICE_SERVER_KEY if state is ServerState.NEEDS_KEY else ADVICE_SERVER
         advice = ADVICE_UNLISTED if state is ServerState.READY else keyed
     wanted = ", ".join(needs(server)[:_NEEDS]) if server is not None else ""
-    return worded(advice, terminal).format(server_id=server_id, needs=wanted or "a key")
+    return worded(advice, terminal).format(server_id=server_id, needs=wanted or "a key", names=" ".join(missing))
 
 
 def compact_answer(
-    answer: Answer, *, state_of: StateOf, detail: str = "compact", advice: str | None = None, terminal: bool = False
+    answer: Answer,
+    *,
+    state_of: StateOf,
+    detail: str = "compact",
+    advice: str | None = None,
+    missing: Callable[[str], Sequence[str]] = lambda server_id: (),
+    terminal: bool = False,
 ) -> dict[str, Any]:
-    """The structured answer of ``find_tools`` (schema: `contract.FIND_OUTPUT`).
+    """The structured answer of ``find_tools`` (schema: `contract.FIND_OUTPUT`). ``missing``: names that a configured
+    server refers to and that have no value here.
 
     With ``detail="compact"`` five tools come to about 500 tokens: one line of summary and one of signature each.
     ``terminal``: a person at a command line reads it.
@@ -141,7 +156,10 @@ def compact_answer(
         first, state = answer.hits[0], ServerState(shaped["tools"][0]["state"])
         if answer.absent and state is not ServerState.READY:
             said.append(f"{ADVICE_ABSENT.format(product=answer.absent)}.")
-        how = advice_on(first.server, first.server_id, state, whole=first.tool.is_server, terminal=terminal)
+        how = advice_on(
+            first.server, first.server_id, state, whole=first.tool.is_server, missing=missing(first.server_id),
+            terminal=terminal,
+        )  # fmt: skip
         said += [how] if how else []
         if said:
             shaped["advice"] = " ".join(said)

@@ -15,6 +15,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 from toolscout.errors import BadInput
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import Server, ServerState, Tool
+from toolscout.secret_store import open_store
 from toolscout.server.calling.suggestion import Candidate, Suggestion
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
@@ -40,11 +41,13 @@ async def test_the_clients_capabilities_reach_the_upstream(settings: Settings) -
 async def test_ready_only_means_callable_on_this_machine(settings: Settings) -> None:
     servers = ServersFile(settings.servers_file)
     servers.add(upstream("here", "tiny.py"))
+    servers.add(UpstreamConfig.stdio("keyed", sys.executable, [str(UPSTREAMS / "tiny.py")], {"K": "${FAR_KEY}"}))
     servers.add(replace(upstream("off", "tiny.py"), fields={**upstream("off", "tiny.py").fields, "disabled": True}))
     with Catalogue(settings.database_url) as catalogue:
         # "there" was ready where it was crawled; nothing here can start it.
         for name, state in (
             ("here", ServerState.NEEDS_INSTALL),
+            ("keyed", ServerState.READY),
             ("off", ServerState.READY),
             ("there", ServerState.READY),
         ):
@@ -54,9 +57,14 @@ async def test_ready_only_means_callable_on_this_machine(settings: Settings) -> 
         await engine.reindex()
         found = await engine.search("echo a text")
         states = {h.server_id: engine.state_of(h.server, h.server_id) for h in [*found.hits, *found.nearest]}
-        assert states == {"here": "ready", "off": "unavailable", "there": "needs_install"}
-        ready = await engine.search("echo a text", ready_only=True)
-        assert {h.server_id for h in [*ready.hits, *ready.nearest]} == {"here"}
+        assert states == {"here": "ready", "keyed": "needs_key", "off": "unavailable", "there": "needs_install"}
+        advice = (await engine.find_tools("echo a text", servers=["keyed"]))["advice"]
+        assert "toolscout secret set FAR_KEY" in advice
+        for names in ({"here"}, {"here", "keyed"}):
+            ready = await engine.search("echo a text", ready_only=True)
+            assert {h.server_id for h in [*ready.hits, *ready.nearest]} == names
+            open_store(settings)["FAR_KEY"] = "kept"
+        assert "advice" not in await engine.find_tools("echo a text", servers=["keyed"])
 
 
 async def test_a_new_generation_keeps_the_loaded_encoder(settings: Settings) -> None:

@@ -391,7 +391,7 @@ def _row(
     from toolscout.server.upstreams.listing import public_url, without_secrets
     from toolscout.server.upstreams.process import find_program
 
-    missing = [n for n in config.references() if not n.startswith("keyring:") and n not in values]
+    missing = config.missing(values)
     approved, review = counts.get("approved", 0), counts.get("pending", 0) + counts.get("changed", 0)
     state, why = "ready", ""
     if config.disabled:
