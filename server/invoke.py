@@ -227,13 +227,31 @@ class Invoker:
             result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, admit=admit, **relayed)
             # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
             result = checked(tool.server_id, tool.name, result)
-            return result if passage is None else passage.finish(result)
+            hint = self._sandbox_hint(tool, sent, result)
+            return _remarked(result if passage is None else passage.finish(result), hint)
         except Refused as error:
             if error.code == _INVALID_PARAMS:
                 return _noted(passage, "upstream_error", _failure(error, passage, _usage(tool)))
+            if hint := self._sandbox_hint(tool, sent, error):
+                error.hint = hint
             raise
         except NotFound:
             raise _not_installed(tool.server_id, self._server_of(tool.server_id)) from None
+        except UpstreamError as error:
+            if hint := self._sandbox_hint(tool, sent, error):
+                error.hint = hint if error.kind == "upstream_start_failed" else f"{error.hint} {hint}".strip()
+            raise
+
+    def _sandbox_hint(self, tool: Tool, sent: JsonObject, failure: JsonObject | UpstreamError) -> str:
+        """What a person opens in the server's sandbox, where a call seems to have failed for want of it."""
+        config = self._pool.config(tool.server_id)
+        policy = config.policy(self._settings.sandbox) if config is not None else None
+        if config is None or policy is None:
+            return ""
+        from toolscout.server.sandbox.hint import call_hint, failed_words
+
+        said = str(failure) if isinstance(failure, UpstreamError) else failed_words(failure)
+        return call_hint(config, policy, said, sent, reads=bool(tool.read_only)) if said else ""
 
     async def _offer(
         self, tool: Tool, server: Server | None, absence: ToolscoutError | None, asking: Asking | None
@@ -462,6 +480,14 @@ def _failure(error: ToolscoutError, passage: Passage | None, usage: str = "") ->
 
 def _text(text: str) -> JsonObject:
     return {"content": [{"type": "text", "text": text}]}
+
+
+def _remarked(result: JsonObject, *remarks: str) -> JsonObject:
+    """The result with remarks of Toolscout's own at its end."""
+    said = [{"type": "text", "text": f"[Toolscout: {remark}]"} for remark in remarks if remark]
+    if not said or result.get("resultType") == "input_required":
+        return result
+    return {**result, "content": [*result["content"], *said]}
 
 
 def _error(text: str) -> JsonObject:

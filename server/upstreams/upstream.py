@@ -17,6 +17,7 @@ from toolscout.errors import BadInput, NotAllowed, NotFound, ToolscoutError, Ups
 from toolscout.records import JsonObject, Transport
 from toolscout.secret_store import known_values, open_store
 from toolscout.server.config import UpstreamConfig
+from toolscout.server.sandbox.hint import start_hint
 from toolscout.server.secrecy.hiding import Hider
 from toolscout.server.secrecy.secrets import Resolver
 from toolscout.server.telling.telemetry import Telemetry, current_call, span
@@ -50,9 +51,6 @@ _NO_SUCH_METHOD = frozenset({400, 404, 405, 406, 415, 501})
 """Statuses of an address that takes no POST, as those of SSE do."""
 _OLDER_SECONDS = 10.0
 _ERROR_CHARACTERS = 2000
-_SANDBOX_HINT = (
-    'It ran in a sandbox: if it needs a file, a folder or the network, its "sandbox" in mcp.json has to name it.'
-)
 _TERMINAL_HINT = (
     'Try its command in a terminal. If it runs there, it may want a variable of your shell: name that in "env" of its '
     "entry in mcp.json, or in TOOLSCOUT_PASS_ENV (docs/UPSTREAMS.md says which ones it gets)."
@@ -682,7 +680,7 @@ class Upstream:
         if self._process is not None and self._left(error):
             return UpstreamError(
                 f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}",
-                hint=_SANDBOX_HINT if self._process.sandboxed else _TERMINAL_HINT,
+                hint=start_hint(self.server_id) if self._process.sandboxed else _TERMINAL_HINT,
                 kind="upstream_start_failed",
             )
         if (status := self._answer.status) in (401, 403):
