@@ -37,6 +37,7 @@ _INVALID_PARAMS = -32602
 _MISSING_CAPABILITY = -32021
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 _SUGGESTED = 5
+_MOST_LIVES = 10_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _NAMES_A_SERVER = "'{server_id}' is a server, not a tool. Its tools can be called: "
 _INSTALLED = "'{server_id}' is installed now. Nothing was called, as its tools were not known before: "
@@ -81,6 +82,7 @@ class Invoker:
         self._settings = settings
         self._installer = installer
         self._governor = governor
+        self._lives: dict[tuple[str, str, str], int] = {}
 
     async def invoke(
         self,
@@ -128,7 +130,8 @@ class Invoker:
             if (watched := current_call()) is not None:
                 watched.error = error.kind
             return error.result()
-        call = partial(self._invoke, tool_id, arguments, timeout_s, dry_run, asking, relayed, passage)
+        who = client or _ourselves
+        call = partial(self._invoke, tool_id, arguments, timeout_s, dry_run, asking, relayed, passage, who)
         if passage is None:
             return await call()
         try:
@@ -151,6 +154,7 @@ class Invoker:
         asking: Asking | None,
         relayed: Relayed,
         passage: Passage | None,
+        who: Callable[[], ClientIdentity],
     ) -> JsonObject:
         try:
             tool = self._tool(tool_id)
@@ -199,7 +203,7 @@ class Invoker:
                 if (result := await passage.admit(asking, relayed, partial(self._still, tool_id))) is not None:
                     return result
                 relayed = passage.forward(relayed)
-            return await self._call(tool, sent, timeout, relayed, passage)
+            return await self._call(tool, sent, timeout, relayed, passage, who)
         except ToolscoutError as error:
             if passage is not None:
                 passage.fail(error)
@@ -221,6 +225,7 @@ class Invoker:
         timeout: float | None,  # noqa: ASYNC109
         relayed: Relayed,
         passage: Passage | None,
+        who: Callable[[], ClientIdentity],
     ) -> JsonObject:
         try:
             admit = partial(self._admit, tool.tool_id)  # what the server says of it may be known only when it lives
@@ -228,7 +233,10 @@ class Invoker:
             # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
             result = checked(tool.server_id, tool.name, result)
             hint = self._sandbox_hint(tool, sent, result)
-            return _remarked(result if passage is None else passage.finish(result), hint)
+            answer = result if passage is None else passage.finish(result)
+            if answer.get("resultType") == "input_required":
+                return answer
+            return _remarked(answer, hint, self._started_anew(tool.server_id, who()))
         except Refused as error:
             if error.code == _INVALID_PARAMS:
                 return _noted(passage, "upstream_error", _failure(error, passage, _usage(tool)))
@@ -241,6 +249,19 @@ class Invoker:
             if hint := self._sandbox_hint(tool, sent, error):
                 error.hint = hint if error.kind == "upstream_start_failed" else f"{error.hint} {hint}".strip()
             raise
+
+    def _started_anew(self, server_id: str, client: ClientIdentity) -> str:
+        """What to say where the process that answers is another one than this client's last call went to."""
+        life, ended = self._pool.life(server_id)
+        at = (server_id, client.key, client.name)
+        before = self._lives.pop(at, life)
+        self._lives[at] = life  # the last one now
+        if len(self._lives) > _MOST_LIVES:
+            del self._lives[next(iter(self._lives))]
+        if life == before:
+            return ""
+        why = ended or "it was stopped"
+        return f"'{server_id}' was started anew since your last call: {why}. What it held in memory is gone."
 
     def _sandbox_hint(self, tool: Tool, sent: JsonObject, failure: JsonObject | UpstreamError) -> str:
         """What a person opens in the server's sandbox, where a call seems to have failed for want of it."""
@@ -485,9 +506,13 @@ def _text(text: str) -> JsonObject:
 def _remarked(result: JsonObject, *remarks: str) -> JsonObject:
     """The result with remarks of Toolscout's own at its end."""
     said = [{"type": "text", "text": f"[Toolscout: {remark}]"} for remark in remarks if remark]
-    if not said or result.get("resultType") == "input_required":
+    if not said:
         return result
-    return {**result, "content": [*result["content"], *said]}
+    # Clients that read no structured content would see the remarks alone.
+    own = result["content"]
+    if not own and "structuredContent" in result:
+        own = _text(json.dumps(result["structuredContent"], ensure_ascii=False))["content"]
+    return {**result, "content": [*own, *said]}
 
 
 def _error(text: str) -> JsonObject:

@@ -54,6 +54,10 @@ def test_a_server_is_changed_and_the_rest_of_its_entry_stays(
     assert entry(home) == {**TINY, "note": "mine", "cwd": str(home), "timeout": 1500}
     assert execute(["set", "far", "--yes", "--no-check", "--header", "X-Team=blue"]) == 0
     assert entry(home, "far") == {"url": "http://x/", "headers": {"X-Team": "blue"}}
+    assert change("--keep-alive", "always") == 0
+    assert entry(home)["keep_alive"] is True
+    assert change("--keep-alive", "90") == 0
+    assert entry(home)["keep_alive"] == 90
     capsys.readouterr()
     assert change("--timeout", "1.5") == 0
     assert "nothing was changed" in capsys.readouterr().out
@@ -69,6 +73,9 @@ def test_a_server_is_changed_and_the_rest_of_its_entry_stays(
         (["tiny", "--unset", "env.A"], 2),
         (["tiny", "--unset", "command"], 2),
         (["tiny", "--timeout", "-1"], 2),
+        (["tiny", "--keep-alive", "0"], 2),
+        (["tiny", "--keep-alive", "nan"], 2),
+        (["tiny", "--keep-alive", "never"], 2),
         (["tiny", "--no-sandbox", "--allow-network"], 2),
     ],
 )

@@ -23,6 +23,7 @@ from toolscout.server.config import UpstreamConfig
 from toolscout.server.secrecy.secrets import MissingSecret
 from toolscout.server.upstreams.errors import Refused
 from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.server.upstreams.stateful import keeps_state
 from toolscout.server.upstreams.watchdog import marked_processes
 from toolscout.settings import Settings
 
@@ -136,27 +137,62 @@ async def test_the_least_recently_used_one_makes_room(make_pool: MakePool) -> No
     assert {s.server_id: s.state for s in pool.status()} == {"a": "live", "b": "stopped", "c": "live"}
 
 
-async def test_when_all_are_busy_a_call_waits_for_room(make_pool: MakePool) -> None:
-    pool = make_pool(tiny("a"), tiny("b"), max_upstreams=1)
+async def test_what_is_used_takes_no_room(make_pool: MakePool) -> None:
+    pool = make_pool(tiny("a"), tiny("b"), tiny("c"), max_upstreams=1)
     await pool.call("a", "echo", {})
-    busy = asyncio.create_task(pool.call("a", "sleep", {"seconds": 0.4}))
+    busy = asyncio.create_task(pool.call("a", "hang", {}))
     await asyncio.sleep(0.05)
-    waiting = asyncio.create_task(pool.call("b", "echo", {"text": "b"}))
-    await asyncio.sleep(0.1)
-    assert not waiting.done() and not busy.done()
-    assert text(await waiting) == "b"
-    assert text(await busy) == "slept"
+    assert text(await pool.call("b", "echo", {"text": "b"})) == "b"
+    assert {s.server_id: s.state for s in pool.status()} == {"a": "live", "b": "live"}
+    await pool.call("c", "echo", {})
+    assert {s.server_id: s.state for s in pool.status()} == {"a": "live", "b": "stopped", "c": "live"}
+    busy.cancel()
+    await asyncio.wait([busy])
+    # Both idle now, and there is room for one: for the one that was used last.
+    assert {s.server_id: s.state for s in pool.status()} == {"a": "live", "b": "stopped", "c": "stopped"}
 
 
-async def test_waiting_for_room_ends_in_a_clear_error(make_pool: MakePool) -> None:
-    pool = make_pool(tiny("a"), tiny("b"), max_upstreams=1, upstream_call_timeout=0.5)
-    await pool.call("a", "echo", {})
-    busy = asyncio.create_task(pool.call("a", "sleep", {"seconds": 2}, timeout=5))
-    await asyncio.sleep(0.05)
-    with pytest.raises(UpstreamError, match="All 1 upstream processes were busy"):
-        await pool.call("b", "echo", {})
-    await busy
-    assert text(await pool.call("b", "echo", {"text": "now"})) == "now"
+def kept(name: str, keep_alive: float | bool) -> UpstreamConfig:
+    return UpstreamConfig.parse(name, {**tiny(name).fields, "keep_alive": keep_alive})
+
+
+async def test_an_entry_says_how_long_its_server_may_idle(make_pool: MakePool) -> None:
+    pool = make_pool(tiny("a"), kept("b", 60), kept("c", True), kept("d", 0.1), upstream_idle=0.2)
+    for name in "abcd":
+        await pool.call(name, "echo", {})
+    await eventually(lambda: sum(s.state == "stopped" for s in pool.status()) == 2)
+    await asyncio.sleep(0.3)
+    assert {s.server_id for s in pool.status() if s.state == "live"} == {"b", "c"}
+
+
+async def test_what_holds_a_state_lives_longer_and_makes_room_last(make_pool: MakePool) -> None:
+    shell, always = tiny("shell", "--name", "mcp-shell-server"), kept("always", True)
+    pool = make_pool(shell, always, tiny("a"), tiny("b"), max_upstreams=2)
+    for name in ("always", "shell", "a", "b"):
+        await pool.call(name, "echo", {})
+    assert {s.server_id for s in pool.status() if s.state == "live"} == {"always", "shell", "b"}
+    pool = make_pool(shell, tiny("a"), upstream_idle=1)
+    for name in ("shell", "a"):
+        await pool.call(name, "echo", {})
+    await eventually(lambda: pool.status()[0].state == "stopped")
+    assert pool.status()[1].state == "live"
+
+
+@pytest.mark.parametrize(
+    ("words", "holds"),
+    [
+        (("npx", "-y", "@playwright/mcp@latest"), True),
+        (("npx", "-y", "chrome-devtools-mcp"), True),
+        (("npx", "@browsermcp/mcp"), True),
+        (("uvx", "mcp-shell-server"), True),
+        (("npx", "@wonderwhy-er/desktop-commander"), True),
+        (("bash", "/home/me/shell/notes.sh"), False),
+        (("uvx", "mcp-server-time"), False),
+        (("npx", "nutshell-docs"), False),
+    ],
+)
+def test_servers_that_hold_a_state_are_known_by_their_command(words: tuple[str, ...], holds: bool) -> None:
+    assert keeps_state(UpstreamConfig.stdio("x", words[0], words[1:])) is holds
 
 
 async def test_many_concurrent_calls_over_more_upstreams_than_slots(make_pool: MakePool) -> None:
@@ -201,7 +237,7 @@ async def test_stopping_during_a_start_is_an_error_for_its_callers_not_a_cancell
 
 
 async def test_closing_ends_calls_and_nothing_starts_afterwards(make_pool: MakePool) -> None:
-    pool = make_pool(tiny("a"), tiny("b"), max_upstreams=1)
+    pool = make_pool(tiny("a"), tiny("b", "--start", "hang"))
     await pool.call("a", "echo", {})
     calls = [asyncio.create_task(pool.call("a", "hang", {})), asyncio.create_task(pool.call("b", "echo", {}))]
     await asyncio.sleep(0.1)
@@ -400,24 +436,6 @@ async def test_a_relative_command_is_found_in_its_own_folder(make_pool: MakePool
     script.chmod(0o755)
     pool = make_pool(UpstreamConfig.stdio("r", "./run.sh", cwd=str(tmp_path)))
     assert text(await pool.call("r", "echo", {"text": "hi"})) == "hi"
-
-
-async def test_who_is_woken_and_cancelled_at_once_passes_the_place_on(make_pool: MakePool) -> None:
-    pool = make_pool(max_upstreams=1)
-
-    class Busy:
-        idle = False
-        server_id = "b"
-
-    holder, first, second = Busy(), Busy(), Busy()
-    await pool._take_slot(holder)  # type: ignore[arg-type]
-    waiting = [asyncio.create_task(pool._take_slot(one)) for one in (first, second)]  # type: ignore[arg-type]
-    await asyncio.sleep(0)
-    pool._give_slot(holder)  # type: ignore[arg-type]
-    waiting[0].cancel()
-    await asyncio.wait_for(waiting[1], 5)
-    assert pool._holders == {second}
-    pool._give_slot(second)  # type: ignore[arg-type]
 
 
 async def test_a_command_that_does_not_exist(make_pool: MakePool) -> None:

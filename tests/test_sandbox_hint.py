@@ -37,7 +37,8 @@ class Client:
 
     async def __call__(self, tool: str, **arguments: Any) -> str:
         result = await self.invoker.invoke(f"prober/{tool}", arguments)
-        return "\n".join(getattr(block, "text", "") for block in result.content)
+        texts = [getattr(block, "text", "") for block in result.content]
+        return "\n".join(text for text in texts if "was started anew" not in text)  # since it was changed
 
 
 @pytest.fixture

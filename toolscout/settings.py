@@ -89,9 +89,11 @@ class Settings(BaseSettings):
     chooses: among ten tools it is right more often than a model of that size, and the prompt is a tenth as long."""
 
     max_upstreams: int = 16
-    """Most upstream processes alive at once; the least recently used idle one is stopped."""
+    """Most upstream processes that are kept while nobody uses them; the least recently used one is stopped."""
 
     upstream_idle: float = 300.0
+    """How long such a process is kept; browsers, shells and the like twelve times as long, and where ``keep_alive`` in
+    the entry says so for so many seconds, or always."""
     upstream_start_timeout: float = 30.0
     upstream_call_timeout: float = 60.0
     sandbox: Literal["off", "on", "network"] = "off"

@@ -23,7 +23,7 @@ _FIXES = {
     "upstream_start_failed": "Run: toolscout doctor (it starts each server and shows what it says).",
     "upstream_start_timeout": "Raise TOOLSCOUT_UPSTREAM_START_TIMEOUT, or install its package beforehand.",
     "upstream_backing_off": "It failed several times in a row; see its first error: toolscout doctor.",
-    "upstream_busy": "Raise TOOLSCOUT_UPSTREAM_CONCURRENCY or TOOLSCOUT_MAX_UPSTREAMS, or serve with more workers.",
+    "upstream_busy": "Raise TOOLSCOUT_UPSTREAM_CONCURRENCY, or serve with more workers.",
     "upstream_too_large": "Agents should ask for less; or raise TOOLSCOUT_MAX_RESULT_BYTES.",
     "upstream_unauthorized": "Its key is wrong or has expired: see its entry in mcp.json.",
     "upstream_protocol": "It breaks the protocol: update it, or tell its authors.",

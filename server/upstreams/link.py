@@ -66,6 +66,8 @@ class Link:
         self.session = session
         self.process = process
         self.closed = asyncio.Event()
+        self.retired = ""
+        """Why Toolscout ends it, as a clause; empty while it does not."""
         self._dispatcher = dispatcher
         self._modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
         self._headers: dict[str, dict[tuple[str, ...], str]] = {}

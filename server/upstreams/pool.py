@@ -1,11 +1,11 @@
-"""The upstream pool: all configured upstreams behind one ``call``, with a bounded number of live processes."""
+"""The upstream pool: all configured upstreams behind one ``call``, with a bounded number of idle processes."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Unpack
@@ -32,8 +32,8 @@ class UpstreamPool:
     """Upstreams by name: started on first use, shared by all callers, stopped when idle or when room is needed.
 
     ``load`` gives the present configuration, and is asked at each call: an upstream whose entry has changed is started
-    anew as soon as nobody uses it. Only processes count against ``settings.max_upstreams``; HTTP
-    connections do not. ``on_tools_changed(server_id)`` is called when an upstream says that its tools have changed;
+    anew as soon as nobody uses it. ``settings.max_upstreams`` counts processes that nobody uses; HTTP connections it
+    does not. ``on_tools_changed(server_id)`` is called when an upstream says that its tools have changed;
     ``compare(server_id, tools)`` gets what it lists, in wire form, before the first call over each connection, again
     after each such change, and of a remote one after a while; what it raises the call raises.
     """
@@ -54,8 +54,6 @@ class UpstreamPool:
         self._on_tools_changed = on_tools_changed or (lambda server_id: None)
         self._telemetry = telemetry or Telemetry()
         self._upstreams: dict[str, Upstream] = {}
-        self._holders: set[Upstream] = set()
-        self._waiters: deque[asyncio.Future[None]] = deque()
         self._numbers = count(1)
         self._watchdog: Watchdog | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -123,6 +121,11 @@ class UpstreamPool:
         """All upstreams used so far, by name."""
         return [self._upstreams[name].status() for name in sorted(self._upstreams)]
 
+    def life(self, server_id: str) -> tuple[int, str]:
+        """Which start the process of an upstream comes from, and why the one before has ended; 0 for no process."""
+        upstream = self._upstreams.get(server_id)
+        return (upstream.life, upstream.ended) if upstream is not None and upstream.is_process else (0, "")
+
     async def stop(self, server_id: str) -> None:
         """Stop one upstream now (its configuration has changed or gone). Nothing happens if it does not run."""
         upstream = self._upstreams.pop(server_id, None)
@@ -135,8 +138,6 @@ class UpstreamPool:
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait([self._sweeper])
-        for waiter in self._waiters:
-            waiter.cancel()
         await asyncio.gather(*(u.stop() for u in self._upstreams.values()), return_exceptions=True)
         if self._watchdog is not None:
             await asyncio.to_thread(self._watchdog.close)
@@ -160,9 +161,8 @@ class UpstreamPool:
             self._settings,
             self._load,
             marker=lambda: f"{self.marker}/{next(self._numbers)}",
-            take_slot=self._take_slot,
-            give_slot=self._give_slot,
-            became_idle=self._wake,
+            before_process=self._guard,
+            became_idle=self._make_room,
             on_process=self._on_process,
             on_end=self._on_end,
             on_tools_changed=self._on_tools_changed,
@@ -173,68 +173,24 @@ class UpstreamPool:
             self._sweeper = asyncio.create_task(self._sweep())
         return upstream
 
-    # slots: how many processes may live
+    # when they end
 
-    async def _take_slot(self, upstream: Upstream) -> None:
-        """Wait until one more process may live; the least recently used idle one makes room."""
-        self._guard()
-        seconds = self._settings.upstream_call_timeout
-        deadline = time.monotonic() + seconds
-        first = True
-        while len(self._holders) >= max(1, self._settings.max_upstreams):
-            idle = [u for u in self._holders if u.idle]
-            if idle:
-                oldest = min(idle, key=lambda u: u.last_used)
-                if (ending := oldest.retire()) is not None:
-                    await asyncio.wait([ending])
-                continue
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            # Who was woken in vain keeps the place at the front.
-            (self._waiters.append if first else self._waiters.appendleft)(waiter)
-            first = False
-            try:
-                async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._woken(waiter)
-            except TimeoutError:
-                raise UpstreamError(
-                    f"All {self._settings.max_upstreams} upstream processes were busy for {seconds:g} s;"
-                    f" '{upstream.server_id}' could not be started.",
-                    hint="Try again later, or raise TOOLSCOUT_MAX_UPSTREAMS.",
-                    kind="upstream_busy",
-                ) from None
-            finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
-        self._holders.add(upstream)
-
-    def _give_slot(self, upstream: Upstream) -> None:
-        self._holders.discard(upstream)
-        self._wake()
-
-    async def _woken(self, waiter: asyncio.Future[None]) -> None:
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._wake()  # woken and cancelled (or timed out) at once: the place is the next one's
-            raise
-
-    def _wake(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+    def _make_room(self) -> None:
+        """Stop what was not used the longest of the idle processes beyond the cap; those that hold a state go last."""
+        idle = [u for u in self._upstreams.values() if u.idle and u.is_process and u.keep_alive != math.inf]
+        beyond = len(idle) - max(1, self._settings.max_upstreams)
+        if beyond > 0:
+            for upstream in sorted(idle, key=lambda u: (u.stateful, u.last_used))[:beyond]:
+                upstream.retire("it was stopped to make room for others")
 
     async def _sweep(self) -> None:
-        """Stop what nobody has used for ``settings.upstream_idle`` seconds, or whose entry has changed."""
-        allowed = self._settings.upstream_idle
+        """Stop what nobody has used for long enough, whose entry has changed, and what a person wants started anew."""
         while True:
-            await asyncio.sleep(min(15.0, max(0.02, allowed * _SWEEP_SHARE)))
+            await asyncio.sleep(min(15.0, max(0.02, self._settings.upstream_idle * _SWEEP_SHARE)))
             now = time.monotonic()
             for upstream in self._upstreams.values():
-                if upstream.idle and (now - upstream.last_used >= allowed or upstream.outdated()):
-                    upstream.retire()
+                if (why := upstream.stale()) or (why := upstream.unused(now)):
+                    upstream.retire(why)
 
     # processes
 

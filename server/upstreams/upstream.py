@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
@@ -37,7 +38,9 @@ from toolscout.server.upstreams.errors import (
     unreadable,
     with_texts,
 )
+from toolscout.server.upstreams.folder import restart_file, stamp
 from toolscout.server.upstreams.notices import Notices
+from toolscout.server.upstreams.stateful import STATEFUL_TIMES, keeps_state
 from toolscout.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ _LONGEST_BACKOFF = 60.0
 _NO_SUCH_METHOD = frozenset({400, 404, 405, 406, 415, 501})
 """Statuses of an address that takes no POST, as those of SSE do."""
 _OLDER_SECONDS = 10.0
+_LIVES = count(1)
 _ERROR_CHARACTERS = 2000
 _TERMINAL_HINT = (
     'Try its command in a terminal. If it runs there, it may want a variable of your shell: name that in "env" of its '
@@ -86,8 +90,8 @@ class Upstream:
     """One upstream and at most one live process or connection of it.
 
     The connection lives in a task of its own (the *keeper*), because the SDK's sessions must be entered and left in
-    one task; calls come from any task. ``take_slot`` waits until one more process may live and ``give_slot`` says
-    that one has ended; ``became_idle`` tells the pool that this one could be stopped.
+    one task; calls come from any task. ``before_process`` is called before a process starts; ``became_idle`` tells the
+    pool that this one could be stopped.
     """
 
     def __init__(
@@ -97,8 +101,7 @@ class Upstream:
         load: Callable[[], Mapping[str, UpstreamConfig]],
         *,
         marker: Callable[[], str],
-        take_slot: Callable[[Upstream], Awaitable[None]],
-        give_slot: Callable[[Upstream], None],
+        before_process: Callable[[], None],
         became_idle: Callable[[], None],
         on_process: Callable[[UpstreamProcess], None],
         on_end: Callable[[UpstreamProcess], None],
@@ -112,11 +115,15 @@ class Upstream:
         self.last_used = time.monotonic()
         self.patience = 0.0
         """Seconds that the next start may take, where that is more than the settings allow."""
+        self.life = 0
+        """Which start the connection comes from, counted over all upstreams; 0 before the first."""
+        self.ended = ""
+        """Why the last one has ended, as a clause; empty where none has."""
+        self.stateful = False
         self._settings = settings
         self._load = load
         self._marker = marker
-        self._take_slot = take_slot
-        self._give_slot = give_slot
+        self._before_process = before_process
         self._became_idle = became_idle
         self._on_process = on_process
         self._on_end = on_end
@@ -134,6 +141,8 @@ class Upstream:
         self._start_timeout: float | None = None
         self._address = ("", 0)
         self._configured: UpstreamConfig | None = None
+        self._restart_file = restart_file(settings.home, server_id)
+        self._restart = stamp(self._restart_file)
         self._proxy = ""
         self._legacy = self._serves_events = False
         self._started_at = 0.0
@@ -320,14 +329,14 @@ class Upstream:
         """The live connection, started if there is none. Many callers share one start."""
         link = self.link
         if link is not None and not link.closed.is_set():
-            if self.in_flight > 1 or not self.outdated():
+            if not (why := self.stale(but=1)):
                 return link
-            self.retire()
+            self.retire(why)
         if self._finished:
             raise self._stopped_error()
         if self._starting is None:
             remaining = self._retry_at - time.monotonic()
-            if remaining > 0:
+            if remaining > 0 and not self._changed():
                 raise UpstreamError(
                     f"'{self.server_id}' failed {self._failures} times in a row and is left alone for another"
                     f" {remaining:.1f} s. Last: {self._last_error}",
@@ -364,22 +373,17 @@ class Upstream:
             raise NotFound(f"No server named '{self.server_id}' is configured.", hint="Add it with 'toolscout add'.")
         if configured.disabled:
             raise NotAllowed(f"The server '{self.server_id}' is switched off in the configuration.")
-        self._configured = configured
+        self._configured, self._restart = configured, stamp(self._restart_file)
+        self.stateful = keeps_state(configured)
         resolver = Resolver(known_values(self._settings), open_store(self._settings).find)
         config = configured.resolved(resolver)
         self._hider, self._transport, self._timeout = Hider(resolver.secrets), config.transport, config.timeout
         self._start_timeout = config.start_timeout
         self._address = _address(config)
         self._proxy = proxy_for(config.url) if config.url else ""
-        process_bound = config.transport is Transport.STDIO
-        if process_bound:
-            await self._take_slot(self)
-        try:
-            return await self._connect(config)
-        except BaseException:
-            if process_bound:
-                self._give_slot(self)
-            raise
+        if self.is_process:
+            self._before_process()
+        return await self._connect(config)
 
     async def _connect(self, config: UpstreamConfig) -> Link:
         limit = max(config.start_timeout or self._settings.upstream_start_timeout, self.patience)
@@ -414,7 +418,8 @@ class Upstream:
                 self._serves_events = config.transport is Transport.SSE
                 self._transport = config.transport
                 self._started_at, self._answered, self._tools = time.monotonic(), False, None
-                keeper.add_done_callback(partial(self._ended, link, config.transport))
+                self.life = next(_LIVES)
+                keeper.add_done_callback(partial(self._ended, link))
                 self._telemetry.upstream_started(self.server_id, "", time.monotonic() - began)
                 return link
             if not done:
@@ -496,19 +501,17 @@ class Upstream:
         self._process = process
         self._on_process(process)
 
-    def _ended(self, link: Link, transport: Transport, _: asyncio.Task[None]) -> None:
-        """The keeper has finished: note why, free the slot."""
+    def _ended(self, link: Link, _: asyncio.Task[None]) -> None:
+        """The keeper has finished: note why."""
         wanted = self._stop.is_set()
         if self.link is link:
             self.link = None
-        if transport is Transport.STDIO:
-            self._give_slot(self)
         if not wanted:
+            self.ended = f"it {self._how()}"
             self._telemetry.upstream_crashed(self.server_id)
         if not wanted and not self._answered and self._counted is not link:
             self._counted = link
-            how = self._process.describe_exit() if self._process is not None else "lost its connection"
-            self._failed(UpstreamError(f"'{self.server_id}' {how}.{self._said()}"))
+            self._failed(UpstreamError(f"'{self.server_id}' {self._how()}.{self._said()}"))
 
     def _failed(self, error: Exception) -> None:
         """Count a failure. The first restart is free, then the wait doubles."""
@@ -541,21 +544,50 @@ class Upstream:
         """Live, and nobody uses it."""
         return self.link is not None and not self.in_flight and not self._stop.is_set() and self._starting is None
 
-    def outdated(self) -> bool:
-        """Whether its entry is another now than when it was started."""
+    @property
+    def is_process(self) -> bool:
+        """Whether it runs on this machine, as far as is known."""
+        return self._transport is Transport.STDIO
+
+    @property
+    def keep_alive(self) -> float:
+        """Seconds that it may idle."""
+        if self._configured is not None and self._configured.keep_alive is not None:
+            return self._configured.keep_alive
+        return self._settings.upstream_idle * (STATEFUL_TIMES if self.stateful else 1)
+
+    def unused(self, now: float) -> str:
+        """Why it may be stopped, where it idles for long enough."""
+        if not self.idle or now - self.last_used < self.keep_alive:
+            return ""
+        return f"it was stopped after {self.keep_alive:g} s without a call"
+
+    def stale(self, but: int = 0) -> str:
+        """Why it has to be started anew: a person wants it, or its entry has changed, which waits while more calls than
+        ``but`` use it. Empty where it has not."""
+        if self.link is None:
+            return ""
+        if stamp(self._restart_file) != self._restart:
+            return "it was restarted by hand"
+        return "its entry in mcp.json has changed" if self.in_flight <= but and self._changed() else ""
+
+    def _changed(self) -> bool:
+        """Whether its entry, or the wish for a restart, is another than at the last start."""
         try:
             now = self._load().get(self.server_id)
         except BadInput:
             return False  # somebody is editing the file
         if now == self._configured:
             self._configured = now  # the same object compares faster
-        return now is not self._configured
+        return now is not self._configured or stamp(self._restart_file) != self._restart
 
-    def retire(self) -> asyncio.Task[None] | None:
-        """Begin to stop an idle upstream; from now on a call waits for its end and starts it anew."""
-        self.link = None
+    def retire(self, why: str) -> None:
+        """Begin to stop it; from now on a call waits for its end and starts it anew. ``why`` as a clause."""
+        if self.link is not None:
+            self.link.retired = why
+        self._counted = self.link  # how its calls end now is no failure of its own
+        self.link, self.ended = None, why
         self._stop.set()
-        return self._keeper
 
     # explaining
 
@@ -596,8 +628,9 @@ class Upstream:
                 if link.process is not None and self._counted is not link:
                     self._counted = link  # once for the process, not for every call it had
                     self._failed(UpstreamError(f"'{self.server_id}' {self._how()} during {what}."))
+                how = f"was stopped, as {link.retired}," if link.retired else self._how()
                 return Crashed(
-                    f"'{self.server_id}' {self._how()}{f' ({cause})' if cause else ''} before it answered {what}."
+                    f"'{self.server_id}' {how}{f' ({cause})' if cause else ''} before it answered {what}."
                     f"{self._said()}",
                     hint="The call may have been carried out: check before you repeat it.",
                     sent=not unreached(self._keeper),

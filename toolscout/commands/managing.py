@@ -41,6 +41,10 @@ def set_server(
     ] = None,
     cwd: Annotated[Path | None, typer.Option(help="Folder to run it in.", show_default=False)] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds that a call may take.", show_default=False)] = None,
+    keep_alive: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS|always", help="How long it lives when nobody uses it.", show_default=False),
+    ] = None,
     sandbox: Confined = None,
     allow_network: AllowNetwork = False,
     allow_host: AllowHost = None,
@@ -85,6 +89,8 @@ def set_server(
         entry["cwd"] = str(cwd.expanduser().absolute())
     if timeout is not None:
         entry["timeout"] = round(timeout * 1000)
+    if keep_alive is not None:
+        entry["keep_alive"] = _seconds(keep_alive)
     if (said := sandbox_entry(sandbox, allow_network, allow_host, allow_read, allow_write)) is not None:
         default = UpstreamConfig.parse(name, {**entry, "sandbox": None}).policy(settings.sandbox)
         entry["sandbox"] = widened(entry.get("sandbox", default and default.as_json()), said)
@@ -138,6 +144,14 @@ def _switch(names: Sequence[str], *, disabled: bool) -> None:
     counts = {} if disabled else tool_counts(settings)
     if not disabled and (unlisted := [name for name in before if name not in counts]):
         show_listed(list_tools_of(unlisted, settings))
+
+
+def _seconds(text: str) -> float | bool:
+    """``keep_alive`` as an entry has it: seconds, or true for always."""
+    try:
+        return text == "always" or (int(text) if text.isdecimal() else float(text))
+    except ValueError:
+        raise BadInput(f"--keep-alive takes a number of seconds or 'always', not {text!r}.") from None
 
 
 def _variables(texts: Iterable[str]) -> dict[str, str]:
