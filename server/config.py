@@ -18,6 +18,7 @@ from toolscout.files import write_json
 from toolscout.records import JsonObject, Transport
 from toolscout.server.sandbox.policy import Default, Policy
 from toolscout.server.secrecy.secrets import Resolver, references
+from toolscout.server.shell_lines import own_names
 
 _HTTP_NAMES = {"http", "streamable-http", "streamable_http", "streamablehttp"}
 _URL_FIELDS = ("url", "serverUrl", "httpUrl")
@@ -153,8 +154,11 @@ class UpstreamConfig:
 
     def references(self) -> list[str]:
         """Names of the secrets and variables that this entry refers to."""
-        values = [self.command, *self.args, self.cwd or "", self.url, self.auth or ""]
-        return references([*values, *self.env.values(), *self.headers.values()])
+        left = own_names(self.command, self.args, self.env)
+        values = [self.cwd or "", self.url, self.auth or "", *self.env.values(), *self.headers.values()]
+        return list(
+            dict.fromkeys([*(n for n in references([self.command, *self.args]) if n not in left), *references(values)])
+        )
 
     def missing(self, values: Container[str]) -> list[str]:
         """Those of its `references` that are not among ``values``; what only the keyring knows is not looked for."""
@@ -165,7 +169,7 @@ class UpstreamConfig:
         copy = replace(
             self,
             command=resolver.resolve(self.command),
-            args=resolver.resolve_args(self.args),
+            args=resolver.resolve_args(self.args, own_names(self.command, self.args, self.env)),
             env=resolver.resolve_all(self.env),
             cwd=resolver.resolve(self.cwd) if self.cwd else None,
             url=resolver.resolve(self.url),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from toolscout.errors import NotAllowed
 
@@ -48,6 +48,7 @@ class Resolver:
     ) -> None:
         self._values = os.environ if values is None else values
         self._kept = kept
+        self._left: Collection[str] = ()
         self.missing: list[str] = []
         self.secrets: set[str] = set()
 
@@ -62,12 +63,15 @@ class Resolver:
             self.secrets.update(_telling(resolved))
         return resolved
 
-    def resolve_args(self, args: Iterable[str]) -> tuple[str, ...]:
-        """The arguments of a command line resolved; a flag names the one after it (``--password X``)."""
+    def resolve_args(self, args: Iterable[str], left: Collection[str] = ()) -> tuple[str, ...]:
+        """The arguments of a command line resolved; a flag names the one after it (``--password X``). ``left``: names
+        that a shell among them replaces itself."""
         resolved, flag = list[str](), ""
+        self._left = left
         for arg in args:
             resolved.append(self.resolve(arg, field="" if arg.startswith("-") else flag))
             flag = arg if _FLAG.fullmatch(arg) and _secret_name(arg) else ""
+        self._left = ()
         return tuple(resolved)
 
     def resolve_all(self, values: Mapping[str, str]) -> dict[str, str]:
@@ -83,6 +87,8 @@ class Resolver:
         name, default = match["name"], match["default"]
         if match["kind"] == "keyring":
             return self._keyring(name)
+        if name in self._left and match["kind"] is None:
+            return match[0]
         value = self._values.get(name)
         # As in a shell, ``:-`` also covers a variable that is set but empty.
         if default is not None and not value:
