@@ -7,6 +7,7 @@ Where it is doubtful it counts as a secret: a reference too many costs one ``exp
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import re
@@ -16,8 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from toolscout.server.clients.inside import given, pairs, parsed, written
+from toolscout.server.shell_lines import own_names, text_at
+
 REFERENCE = re.compile(r"\$\{(?:env:|keyring:)?[A-Za-z_][A-Za-z0-9_.-]*(?::-[^}]*)?\}")
 
+_NAMED = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)\}")
 _DEFAULTED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 
 _SECRET_WORDS = {
@@ -150,7 +155,13 @@ def is_placeholder(value: str) -> bool:
     return bool(_PLACEHOLDER.fullmatch(value.strip())) and not _PREFIXES.search(value)
 
 
-_GENERIC = {
+AMBIENT = frozenset({
+    "APPDATA", "DISPLAY", "EDITOR", "HOME", "HOST", "HOSTNAME", "LANG", "LOGNAME", "OS", "PATH", "PWD", "SHELL", "TEMP",
+    "TERM", "TMP", "TMPDIR", "USER", "USERNAME", "USERPROFILE",
+})  # fmt: skip
+"""Variables that a machine has by itself: such a name never stands for a value of a configuration."""
+
+_GENERIC = AMBIENT | {
     "ACCESS_KEY", "ACCESS_TOKEN", "APIKEY", "API_KEY", "API_TOKEN", "AUTHORIZATION", "AUTH_TOKEN", "BEARER_TOKEN",
     "CLIENT_SECRET", "DATABASE_URL", "DB_PASSWORD", "DSN", "KEY", "PASS", "PASSWORD", "PAT", "SECRET", "SECRET_KEY",
     "TOKEN", "X_API_KEY",
@@ -171,6 +182,9 @@ class Redactor:
         self._here = os.environ if values is None else values
         self._renew = frozenset(renew)
         self._values: dict[str, str | None] = {n: self._here.get(n) for n in taken if n not in self._renew}
+        self._own: frozenset[str] = frozenset()
+        """What a shell of the entry at hand replaces itself: such a name can stand for nothing there."""
+        self._depth = 0
 
     def clean(self, server: str, entry: dict[str, Any]) -> tuple[dict[str, Any], list[Secret]]:
         """``entry`` (mcpServers form) with references for secrets, and what was taken out of it."""
@@ -183,7 +197,18 @@ class Redactor:
         if isinstance(entry.get("url"), str):
             entry["url"] = self._url(server, entry["url"], "url", "URL_SECRET", found)
         if isinstance(entry.get("args"), list):
-            entry["args"] = self._args(server, [str(a) for a in entry["args"]], found)
+            args, env = [str(a) for a in entry["args"]], entry.get("env")
+            command = str(entry.get("command") or "")
+            line = text_at(command, args)
+            if isinstance(env, dict):
+                args = [a if number == line else _with_own(a, env) for number, a in enumerate(args)]
+            self._own = own_names(command, args, env or ())
+            if line is None:
+                entry["args"] = self._args(server, args, found)
+            else:
+                before, after = (self._args(server, part, found) for part in (args[:line], args[line + 1 :]))
+                entry["args"] = [*before, self._line(server, args[line], found), *after]
+            self._own = frozenset()
         return entry, found
 
     def _defaults(self, value: Any, found: list[Secret]) -> Any:
@@ -213,7 +238,7 @@ class Redactor:
         if kind == "header" and name.lower() in _HEADERS_KNOWN_HARMLESS:
             return value
         scheme = _SCHEMES.match(value)
-        if scheme and (kind == "header" or secret_name(name)):
+        if scheme and (kind == "header" or secret_name(name) or _credential(value[scheme.end() :])):
             if _only_references(value[scheme.end() :]):
                 return value
             return self._replace(server, name, value, value[scheme.end() :], where, found)
@@ -221,20 +246,64 @@ class Redactor:
             hook = "webhook" in name.lower()
             if hook or url_secrets(value) or (secret_name(name) and not name.lower().endswith(("url", "uri"))):
                 return self._replace(server, name, value, value, where, found)
-            return value
+            return self._inside(server, name, value, where, found)
         number = re.fullmatch(r"\d{1,6}(\.\d+)?", value.strip())
         plural = name.lower().endswith("tokens")
-        if (secret_name(name) and not (number and plural)) or secret_value(value):
+        if secret_name(name) and not (number and plural):
             return self._replace(server, name, value, value, where, found)
         if kind == "header" and looks_random(value, least=12):
             return self._replace(server, name, value, value, where, found)
+        return self._inside(server, name, value, where, found)
+
+    def _inside(self, server: str, name: str, value: str, where: str, found: list[Secret]) -> str:
+        """``value`` with references for what is secret in it: in JSON, after a name, or all of it."""
+        if (document := parsed(value)) is not None:
+            before = len(found)
+            self._depth += 1
+            document = self._json(server, name, document, where, found)
+            self._depth -= 1
+            return json.dumps(document, ensure_ascii=False) if len(found) > before else value
+        if secret_value(value) and "=" not in value:
+            return self._replace(server, name, value, value, where, found)
+        for own, secret in pairs(value):
+            if secret_name(own) and not _only_references(secret) and not HARMLESS_VALUE.match(secret):
+                value = self._replace(server, f"{name}_{own}", value, secret, f"{where}: {own}", found)
+        return self._rest(server, name, value, where, found)
+
+    def _rest(self, server: str, name: str, value: str, where: str, found: list[Secret]) -> str:
+        """``value``, as a whole replaced where it gives away a secret still: better a reference too many."""
+        from toolscout.server.secrecy.suspect import given as suspected
+
+        bare = REFERENCE.sub("", value)
+        if secret_value(bare) or (bare == value and suspected(bare)):
+            return self._replace(server, name, value, value, where, found)
         return value
+
+    def _json(self, server: str, name: str, value: Any, where: str, found: list[Secret]) -> Any:
+        if isinstance(value, dict):
+            return {key: self._json(server, key, item, where, found) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._json(server, name, item, where, found) for item in value]
+        return self._named(server, name, value, f"{where}:", found) if isinstance(value, str) else value
+
+    def _line(self, server: str, line: str, found: list[Secret]) -> str:
+        """A shell's line with references for its secrets alone: all else is the shell's."""
+        from toolscout.server.secrecy.suspect import may_be_secret
+
+        for name, word in given(line):
+            telling = may_be_secret(name, word) and secret_name(name) if name else secret_value(word)
+            if not telling or REFERENCE.search(word):
+                continue
+            for secret in (not name and "://" in word and url_secrets(word)) or [word]:
+                if secret in REFERENCE.sub("", line):
+                    line = self._replace(server, f"{server}_{name or 'secret'}", line, secret, "shell line", found)
+        return line
 
     def _url(self, server: str, url: str, where: str, name: str, found: list[Secret]) -> str:
         for number, secret in enumerate(sorted(set(url_secrets(url)), key=len, reverse=True)):
             suffix = f"_{number + 1}" if number else ""
             url = self._replace(server, name + suffix, url, secret, where, found)
-        return url
+        return self._rest(server, name, url, where, found)
 
     def _args(self, server: str, args: list[str], found: list[Secret]) -> list[str]:
         cleaned: list[str] = []
@@ -242,33 +311,39 @@ class Redactor:
         for arg in args:
             name, sep, value = arg.partition("=")
             previous, flag = flag, ""
+            label = previous.lstrip("-") or "SECRET"
             if _FLAG.match(arg):
                 flag = arg
                 cleaned.append(arg)
             elif _only_references(arg):
                 cleaned.append(arg)
+            elif previous and secret_name(previous) and not HARMLESS_VALUE.match(arg):
+                cleaned.append(self._replace(server, label, arg, arg, f"argument {previous}", found))
+            elif parsed(arg) is not None:
+                cleaned.append(self._inside(server, label, arg, "argument", found))
             elif "://" not in arg and (header := re.match(r"([A-Za-z][A-Za-z0-9-]*):\s*(?=\S)", arg)):
                 # `--header "Authorization: Bearer ..."`, as mcp-remote takes it
                 value = self._named(server, header.group(1), arg[header.end() :], "header", found)
                 cleaned.append(arg[: header.end()] + value)
+            elif name in ("-e", "--env") and "=" in value:
+                cleaned.append(f"{name}={self._args(server, [value], found)[0]}")
             elif sep and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", name):
                 cleaned.append(f"{name}={self._named(server, name.lstrip('-'), value, 'argument', found)}")
-            elif previous and secret_name(previous) and not HARMLESS_VALUE.match(arg):
-                cleaned.append(self._replace(server, previous.lstrip("-"), arg, arg, f"argument {previous}", found))
             elif "://" in arg:
-                label = previous.lstrip("-") if previous else "URL_SECRET"
-                cleaned.append(self._url(server, arg, "argument", label, found))
+                cleaned.append(self._url(server, arg, "argument", previous.lstrip("-") or "URL_SECRET", found))
             elif _PREFIXES.search(arg) or looks_random(arg, least=24):
-                cleaned.append(self._replace(server, previous.lstrip("-") or "SECRET", arg, arg, "argument", found))
+                cleaned.append(self._replace(server, label, arg, arg, "argument", found))
             else:
-                cleaned.append(arg)
+                cleaned.append(self._inside(server, label, arg, "argument", found) if re.search(r"[=:]", arg) else arg)
         return cleaned
 
     def _replace(self, server: str, name: str, value: str, secret: str, where: str, found: list[Secret]) -> str:
         """``value`` with a reference in place of ``secret``."""
-        reference = self._reference(server, name, secret)
-        found.append(Secret(reference, where, secret, is_placeholder(secret)))
-        return value.replace(secret, f"${{{reference}}}")
+        kept = written(secret, self._depth)
+        reference = self._reference(server, name, kept)
+        found.append(Secret(reference, where, kept, is_placeholder(secret)))
+        either = re.compile(f"{REFERENCE.pattern}|{re.escape(secret)}")  # never in the name of another
+        return either.sub(lambda m: f"${{{reference}}}" if m[0] == secret else m[0], value)
 
     def _reference(self, server: str, name: str, value: str) -> str:
         own, prefixed = variable_name(name), variable_name(f"{server}_{name}")
@@ -276,7 +351,7 @@ class Redactor:
         names = itertools.chain(
             [prefixed] if generic else [own, prefixed], (f"{prefixed}_{n}" for n in itertools.count(2))
         )
-        reference = next(n for n in names if self._free(n, value))
+        reference = next(n for n in names if n not in self._own and self._free(n, value))
         self._values[reference] = value
         return reference
 
@@ -300,6 +375,16 @@ def _only_references(value: str) -> bool:
         return False
     rest = REFERENCE.sub("", _SCHEMES.sub("", value))
     return not re.search(r"[A-Za-z0-9]{8,}", rest) and not secret_value(rest)
+
+
+def _credential(text: str) -> bool:
+    """Whether what stands after ``Bearer`` is a key rather than a word."""
+    return re.fullmatch(r"\S{8,}", text) is not None and (len(text) >= 16 or any(c.isdigit() for c in text))
+
+
+def _with_own(text: str, env: Mapping[str, Any]) -> str:
+    """``text`` with the entry's own variables filled in: a client's server would find them in its environment."""
+    return _NAMED.sub(lambda m: str(env.get(m[1], m[0])), text)
 
 
 def _scalar_text(value: Any) -> str:
