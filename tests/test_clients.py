@@ -11,6 +11,7 @@ from collections import ChainMap
 from pathlib import Path
 from typing import Any
 
+import client_files
 import pytest
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
@@ -19,9 +20,10 @@ from hypothesis import strategies as st
 from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError
 from toolscout.secret_store import SecretStore
 from toolscout.server.clients import connect, edit, jsonc, redact
+from toolscout.server.clients.documents import load_document, parse_document
 from toolscout.server.clients.importing import apply_import, plan_import, read_sources
 from toolscout.server.clients.known import CLIENTS, Machine, get_client
-from toolscout.server.clients.read import load_document
+from toolscout.server.clients.read import usual
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.secrecy.secrets import Resolver
 
@@ -29,7 +31,10 @@ GITHUB_PAT = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
 OPENAI_KEY = "sk-proj-" + "Zk29fLq0PwXe81mVbTnYs7Rc4Hd6Ju3A"
 PASSWORD = "correct-horse-battery"
 HOOK = "T0AB1CD2E/B0FG3HI4J/k5Lm6No7Pq8Rs9Tu0Vw1Xy2Z"
-SECRETS = (GITHUB_PAT, OPENAI_KEY, PASSWORD, "k5Lm6No7Pq8Rs9Tu0Vw1Xy2Z", "3f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c")
+SECRETS = (
+    GITHUB_PAT, OPENAI_KEY, PASSWORD, "k5Lm6No7Pq8Rs9Tu0Vw1Xy2Z", "3f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c",
+    *client_files.SECRETS,
+)  # fmt: skip
 
 CLAUDE = {
     "globalShortcut": "Alt+Space",
@@ -568,13 +573,21 @@ def test_nesting_without_end_is_refused() -> None:
 
 # --- connect ---------------------------------------------------------------------------------------------------------
 
-ALL = list(CLIENTS)
+ALL = [client.id for client in CLIENTS.values() if not client.paste]
+
+
+def written_entry(document: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """An entry in a client's file, in the usual form."""
+    entry = usual(edit.lookup(document, keys))
+    command = entry["command"]
+    return entry if isinstance(command, str) else {**entry, "command": command[0], "args": command[1:]}
 
 
 @pytest.mark.parametrize("client_id", ALL)
 def test_connect_and_undo_restore_the_file_byte_for_byte(tmp_path: Path, home: Path, client_id: str) -> None:
     where, client = machine(tmp_path), get_client(client_id)
     fill(where)
+    list(client_files.write_files(where))
     path = first_path(client_id, where)
     path.chmod(0o640)
     before = path.read_bytes()
@@ -606,6 +619,7 @@ def test_connect_and_undo_restore_the_file_byte_for_byte(tmp_path: Path, home: P
 def test_replacing_is_undone_exactly(tmp_path: Path, home: Path, client_id: str, edited: bool) -> None:
     where, client = machine(tmp_path), get_client(client_id)
     fill(where)
+    list(client_files.write_files(where))
     path = first_path(client_id, where)
     before, document = path.read_bytes(), load_document(path)
     servers = ServersFile(home / "mcp.json")
@@ -648,9 +662,7 @@ def test_connect_without_a_file_makes_one_and_undo_takes_it_away(tmp_path: Path,
     path = first_path(client_id, where)
     change = connect.plan_connect(client, where)
     assert connect.apply_connect(change, home) is None
-    text = path.read_text()
-    document = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    entry = edit.lookup(document, change.keys)
+    entry = written_entry(load_document(path), change.keys)
     assert Path(entry["command"]).is_absolute()
     assert entry["args"][-1] == "serve"
     assert entry["env"] == {"TOOLSCOUT_HOME": str(home)} if where.env.get("TOOLSCOUT_HOME") else "env" not in entry
@@ -661,18 +673,16 @@ def test_connect_without_a_file_makes_one_and_undo_takes_it_away(tmp_path: Path,
 @pytest.mark.parametrize("client_id", ALL)
 def test_undo_after_other_changes_removes_only_our_entry(tmp_path: Path, home: Path, client_id: str) -> None:
     where, client = machine(tmp_path), get_client(client_id)
-    toml = client_id == "codex"
-    path = write(first_path(client_id, where), "# mine\nmodel = 'o4'\n" if toml else '{\n    "theme": "dark"\n}\n')
-    before = path.read_text()
+    texts = {".toml": "# mine\ntheme = 'dark'\n", ".yaml": "# mine\ntheme: dark\n"}
+    path = first_path(client_id, where)
+    before = texts.get(path.suffix, '{\n    "theme": "dark"\n}\n')
+    write(path, before)
     connect.apply_connect(connect.plan_connect(client, where), home)
-    if toml:
-        path.write_text(path.read_text().replace("'o4'", "'o5'"))
-    else:
-        path.write_text(path.read_text().replace('"dark"', '"light"'))
+    path.write_text(path.read_text().replace("dark", "light"))
     connect.apply_undo(connect.plan_undo(client, where, home), home)
-    after = path.read_text()
-    expected = before.replace("'o4'", "'o5'").replace('"dark"', '"light"')
-    assert jsonc.loads(after) == jsonc.loads(expected) if not toml else after.strip() == expected.strip()
+    after, expected = path.read_text(), before.replace("dark", "light")
+    assert parse_document(after, path) == parse_document(expected, path)
+    assert path.suffix not in texts or after.strip() == expected.strip()
     assert "toolscout" not in after
 
 
@@ -689,7 +699,7 @@ def test_comments_and_layout_stay(tmp_path: Path, home: Path) -> None:
 
 @pytest.mark.parametrize("client_id", ALL)
 @pytest.mark.parametrize(
-    "content", [b'{"mcpServers": {', b"\xff\xfe{}", b'{"mcpServers": [], "servers": [], "x": }', b"= = ="]
+    "content", [b'{"mcpServers": {', b"\xff\xfe{}", b'{"mcpServers": [], "servers": [], "x": }', b"= = = {"]
 )
 def test_a_file_that_cannot_be_parsed_is_never_overwritten(
     tmp_path: Path, home: Path, client_id: str, content: bytes
@@ -774,10 +784,9 @@ def test_the_snippet_is_what_connect_writes(tmp_path: Path, home: Path, client_i
     where = machine(tmp_path)
     path, text = connect.snippet(get_client(client_id), where)
     change = connect.plan_connect(get_client(client_id), where)
-    assert change.path == path
+    assert str(change.path) == path
     assert change.after is not None
-    parse = tomllib.loads if path.suffix == ".toml" else json.loads
-    assert parse(change.after.decode()) == parse(text)
+    assert parse_document(change.after.decode(), Path(path)) == parse_document(text, Path(path))
 
 
 def test_a_toml_file_with_inline_servers_is_edited_safely(tmp_path: Path, home: Path) -> None:

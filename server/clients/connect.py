@@ -10,16 +10,17 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError
 from toolscout.files import replace_file
 from toolscout.server.clients import edit
+from toolscout.server.clients.documents import load_document, parse_document
 from toolscout.server.clients.importing import plan_import
 from toolscout.server.clients.known import Client, Machine, Place
-from toolscout.server.clients.read import IS_DISABLED, IS_TOOLSCOUT, Reading, is_toolscout, parse_document, read_place
+from toolscout.server.clients.read import IS_DISABLED, IS_TOOLSCOUT, Reading, is_toolscout, read_place, usual
 from toolscout.server.clients.redact import mask_line
 from toolscout.server.config import UpstreamConfig
 
@@ -110,40 +111,45 @@ def own_command() -> tuple[str, list[str]]:
 
 def own_entry(client: Client, *, url: str | None = None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Toolscout's entry in that client's form. Raises NotAllowed for a URL where the client takes only commands."""
+    form = client.form
     if url:
-        if client.url_field is None:
+        if form.url is None:
             raise NotAllowed(
                 f"{client.title} takes only local commands in its file.",
                 "Leave --url out, or add the URL as a connector in the program's settings.",
             )
-        return {**({"type": "http"} if client.typed else {}), client.url_field: url}
+        return {**form.remote, form.url: url}
     command, args = own_command()
-    entry: dict[str, Any] = {"type": "stdio"} if client.typed else {}
-    entry |= {"command": command, "args": args}
+    started = {form.command: command, form.args: args} if form.args else {form.command: [command, *args]}
+    entry: dict[str, Any] = {**form.local, **started}
     home = (os.environ if environ is None else environ).get("TOOLSCOUT_HOME")
     if home:
-        entry["env"] = {"TOOLSCOUT_HOME": str(Path(home).expanduser().absolute())}
+        entry[form.env] = {"TOOLSCOUT_HOME": str(Path(home).expanduser().absolute())}
     return entry
 
 
-def snippet(client: Client, machine: Machine, *, url: str | None = None) -> tuple[Path, str]:
-    """The file that a person would edit by hand, and the text to put there."""
-    place = choose_place(client, machine)
+def snippet(client: Client, machine: Machine, *, url: str | None = None) -> tuple[str, str]:
+    """Where a person would add Toolscout by hand, and the text to put there."""
     entry = own_entry(client, url=url, environ=machine.env)
-    if place.path.suffix == ".toml":
-        return place.path, edit.toml_block([*place.key, NAME], entry)
-    document: Any = {NAME: entry}
-    for key in reversed(place.key):
-        document = {key: document}
-    return place.path, json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    if client.paste:
+        return client.paste, edit.block(Path("paste.json"), ["mcpServers", NAME], entry)
+    place = choose_place(client, machine)
+    if place.path.is_file():
+        place = place.within(load_document(place.path))
+    return str(place.path), edit.block(place.path, [*place.key, NAME], entry)
 
 
 def choose_place(client: Client, machine: Machine, *, project: bool = False, file: Path | None = None) -> Place:
     """The file to write: the given one, the project's, or the user's file that exists (or whose folder does)."""
+    if client.paste:
+        raise NotAllowed(
+            f"{client.title} takes servers only in its settings: {client.paste}.",
+            f"Paste there what `toolscout connect {client.id} --print` shows.",
+        )
     places = list(client.places(machine))
     if file is not None:
-        return Place(file.expanduser().absolute(), "user", places[0].key)
-    wanted = [p for p in places if p.scope == ("project" if project else "user") and p.path.name != "settings.json"]
+        return replace(places[0], path=file.expanduser().absolute(), scope="user")
+    wanted = [p for p in places if p.scope == ("project" if project else "user") and not p.old]
     if not wanted:
         raise NotAllowed(f"{client.title} has no project-level configuration.", "Leave --project out.")
     for test in (Path.is_file, lambda path: path.parent.is_dir()):
@@ -168,11 +174,12 @@ def plan_connect(
     Raises BadInput if the file cannot be parsed: it is never overwritten then.
     """
     place = choose_place(client, machine, project=project, file=file)
-    keys = (*place.key, NAME)
     before = _read(place.path)
     entry = own_entry(client, url=url, environ=machine.env)
     try:
         document = parse_document((before or b"").decode("utf-8-sig"), place.path)
+        place = place.within(document)
+        keys = (*place.key, NAME)
         after = (
             before if edit.lookup(document, keys) == entry else edit.with_entry(before or b"", place.path, keys, entry)
         )
@@ -271,23 +278,23 @@ def plan_undo(
     undo, BadInput if the file cannot be parsed.
     """
     place = choose_place(client, machine, project=project, file=file)
-    keys = (*place.key, NAME)
     before = _read(place.path)
     record = _Journal(home).get(place.path)
     if before is None:
         raise NotFound(f"There is nothing to undo: {place.path} does not exist.")
+    try:
+        document = parse_document(before.decode("utf-8-sig"), place.path)
+    except UnicodeDecodeError:
+        raise BadInput(f"{place.path} is not UTF-8 text; it was left alone.") from None
+    keys = tuple(record.keys) if record else (*place.within(document).key, NAME)
     if record is not None and record.after == _sha(before):
         if not record.existed:
             return Change(client.id, place.path, keys, before, None, place.scope)
         old = _read(Path(record.backup)) if record.backup else None
         if old is not None:  # where another Toolscout stood in it, that goes too
             return Change(client.id, place.path, keys, before, edit.without_entry(old, place.path, keys), place.scope)
-    try:
-        document = parse_document(before.decode("utf-8-sig"), place.path)
-    except UnicodeDecodeError:
-        raise BadInput(f"{place.path} is not UTF-8 text; it was left alone.") from None
     entry = edit.lookup(document, keys)
-    if entry is None or not (record or (isinstance(entry, dict) and is_toolscout(NAME, entry))):
+    if entry is None or not (record or (isinstance(entry, dict) and is_toolscout(NAME, usual(entry)))):
         raise NotFound(f"There is nothing to undo: {place.path} has no entry of Toolscout.")
     prune = record.prune if record else 0
     after = edit.without_entry(before, place.path, keys, prune=prune)
@@ -295,9 +302,9 @@ def plan_undo(
         old = _read(Path(backup))
         if old is None:
             raise NotFound(f"The backup {backup} is gone: it held {name}.", f"Edit {place.path} by hand.")
-        back = edit.lookup(parse_document(old.decode("utf-8-sig"), place.path), (*place.key, name))
-        if isinstance(back, dict) and edit.lookup(document, (*place.key, name)) is None:
-            after = edit.with_entry(after, place.path, (*place.key, name), back)
+        back = edit.lookup(parse_document(old.decode("utf-8-sig"), place.path), (*keys[:-1], name))
+        if isinstance(back, dict) and edit.lookup(document, (*keys[:-1], name)) is None:
+            after = edit.with_entry(after, place.path, (*keys[:-1], name), back)
     return Change(client.id, place.path, keys, before, after, place.scope)
 
 

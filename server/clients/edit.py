@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,8 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from toolscout.errors import BadInput
-from toolscout.server.clients import jsonc
-from toolscout.server.clients.read import parse_document
+from toolscout.server.clients import jsonc, yaml_edit
+from toolscout.server.clients.documents import YAML, parse_document
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -22,13 +23,15 @@ def with_entry(data: bytes, path: Path, keys: Sequence[str], entry: Mapping[str,
     """A file's bytes with ``entry`` at ``keys``. Raises BadInput if it cannot be parsed or edited safely."""
     bom, text = _decode(data, path)
     parse_document(text, path)
-    if path.suffix == ".toml":
-        edited = _toml_set(text, path, keys, entry)
-    else:
-        try:
+    try:
+        if path.suffix == ".toml":
+            edited = _toml_set(text, keys, entry)
+        elif path.suffix in YAML:
+            edited = yaml_edit.set_entry(text, keys, entry)
+        else:
             edited = jsonc.set_member(text, keys, dict(entry))
-        except BadInput as error:
-            raise BadInput(f"{path} was left alone. {error}") from None
+    except BadInput as error:
+        raise BadInput(f"{path} was left alone. {error}") from None
     return bom + edited.encode()
 
 
@@ -36,7 +39,8 @@ def without_entry(data: bytes, path: Path, keys: Sequence[str], *, prune: int = 
     """A file's bytes without the entry at ``keys``; then without its ``prune`` innermost containers if empty."""
     bom, text = _decode(data, path)
     parse_document(text, path)
-    remove = _toml_remove if path.suffix == ".toml" else jsonc.remove_member
+    yaml = path.suffix in YAML
+    remove = yaml_edit.remove_entry if yaml else _toml_remove if path.suffix == ".toml" else jsonc.remove_member
     text = remove(text, keys)
     for depth in range(1, prune + 1):
         if lookup(parse_document(text, path), keys[:-depth]) == {}:
@@ -59,6 +63,18 @@ def _decode(data: bytes, path: Path) -> tuple[bytes, str]:
         raise BadInput(f"{path} is not UTF-8 text; it was left alone.") from None
 
 
+def block(path: Path, keys: Sequence[str], entry: Mapping[str, Any]) -> str:
+    """What a person would paste into the file: ``entry`` at ``keys`` in its language, ending in a newline."""
+    if path.suffix == ".toml":
+        return toml_block(keys, entry)
+    document: Any = dict(entry)
+    for key in reversed(keys):
+        document = {key: document}
+    return (
+        yaml_edit.block(document) if path.suffix in YAML else json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    )
+
+
 def toml_block(keys: Sequence[str], entry: Mapping[str, Any]) -> str:
     """``entry`` as TOML tables, ending in a newline."""
     document = tomlkit.document()
@@ -72,7 +88,7 @@ def toml_block(keys: Sequence[str], entry: Mapping[str, Any]) -> str:
     return tomlkit.dumps(document).strip() + "\n"
 
 
-def _toml_set(text: str, path: Path, keys: Sequence[str], entry: Mapping[str, Any]) -> str:
+def _toml_set(text: str, keys: Sequence[str], entry: Mapping[str, Any]) -> str:
     text = text if text.strip() else ""  # a lone carriage return is no TOML
     before = tomllib.loads(text)
     wanted = copy.deepcopy(before)
@@ -80,7 +96,7 @@ def _toml_set(text: str, path: Path, keys: Sequence[str], entry: Mapping[str, An
     for key in keys[:-1]:
         holder = holder.setdefault(key, {})
         if not isinstance(holder, dict):
-            raise BadInput(f"{path} was left alone: {'.'.join(keys[:-1])} is not a table.")
+            raise BadInput(f"{'.'.join(keys[:-1])} is not a table.")
     present = keys[-1] in holder
     holder[keys[-1]] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in entry.items()}
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -99,7 +115,7 @@ def _toml_set(text: str, path: Path, keys: Sequence[str], entry: Mapping[str, An
     except (TOMLKitError, TypeError, ValueError):
         edited = ""
     if not _parses_to(edited, wanted):
-        raise BadInput(f"{path} was left alone: its layout does not allow a safe edit.")
+        raise BadInput("Its layout does not allow a safe edit.")
     return edited
 
 

@@ -1,53 +1,31 @@
-"""The clients that Toolscout knows: where each keeps its configuration, and in what form.
-
-Paths are those of the clients' own documentation, for Linux, macOS and Windows.
-"""
+"""The clients that Toolscout knows: where each keeps its configuration, and in what form."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 from toolscout.errors import NotFound
+from toolscout.server.clients import places
+from toolscout.server.clients.places import Machine as Machine
+from toolscout.server.clients.places import Place as Place
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The surroundings in which clients' files are looked for; tests put any operating system here."""
+class Form:
+    """How a client writes a server down: the names of its fields, and what else stands in each entry."""
 
-    home: Path = field(default_factory=Path.home)
-    platform: str = sys.platform
-    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    project: Path | None = field(default_factory=Path.cwd)
-    """Folder whose project-level configuration is read too; None leaves project files out."""
+    command: str = "command"
+    args: str | None = "args"
+    """None: they stand in one list with the command."""
 
-    @property
-    def windows(self) -> bool:
-        return self.platform == "win32"
+    env: str = "env"
+    url: str | None = "url"
+    """None where the file takes only local servers."""
 
-    @property
-    def config(self) -> Path:
-        """Where desktop programs keep their settings on this operating system."""
-        if self.windows:
-            return Path(self.env.get("APPDATA") or self.home / "AppData" / "Roaming")
-        if self.platform == "darwin":
-            return self.home / "Library" / "Application Support"
-        return Path(self.env.get("XDG_CONFIG_HOME") or self.home / ".config")
-
-
-@dataclass(frozen=True)
-class Place:
-    """One configuration file of a client that may exist."""
-
-    path: Path
-    scope: str = "user"
-    """``user`` or ``project``."""
-
-    key: tuple[str, ...] = ("mcpServers",)
-    """Where the servers stand in the document."""
+    local: Mapping[str, Any] = field(default_factory=dict)
+    remote: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,69 +38,84 @@ class Client:
     reload: str = ""
     """What the user does for a change to take effect."""
 
-    url_field: str | None = "url"
-    """Name of the field that holds a remote server's URL; None where the file takes only local servers."""
+    form: Form = Form()
+    untyped: str = ""
+    """The transport of a remote entry that names none, where it is not told from the URL."""
 
-    typed: bool = False
-    """Whether an entry names its transport in ``type``."""
-
-
-def _claude(machine: Machine) -> Iterator[Place]:
-    yield Place(machine.config / "Claude" / "claude_desktop_config.json")
-    if machine.windows:  # the Microsoft Store build redirects its roaming folder
-        local = Path(machine.env.get("LOCALAPPDATA") or machine.home / "AppData" / "Local")
-        for folder in sorted((local / "Packages").glob("Claude_*")):
-            yield Place(folder / "LocalCache" / "Roaming" / "Claude" / "claude_desktop_config.json")
+    paste: str = ""
+    """Where a person pastes an entry, for a client whose files are not to be edited."""
 
 
-def _claude_code(machine: Machine) -> Iterator[Place]:
-    own = machine.env.get("CLAUDE_CONFIG_DIR")
-    yield Place((Path(own) if own else machine.home) / ".claude.json")
-    if machine.project:
-        yield Place(machine.project / ".mcp.json", "project")
-
-
-def _cursor(machine: Machine) -> Iterator[Place]:
-    yield Place(machine.home / ".cursor" / "mcp.json")
-    if machine.project:
-        yield Place(machine.project / ".cursor" / "mcp.json", "project")
-
-
-def _vscode(machine: Machine) -> Iterator[Place]:
-    key = ("servers",)
-    for name in ("Code", "Code - Insiders", "VSCodium"):
-        user = machine.config / name / "User"
-        yield Place(user / "mcp.json", key=key)
-        for profile in sorted((user / "profiles").glob("*/mcp.json")):
-            yield Place(profile, key=key)
-        yield Place(user / "settings.json", key=("mcp", "servers"))  # where releases before mid-2025 kept them
-    if machine.project:
-        yield Place(machine.project / ".vscode" / "mcp.json", "project", key)
-
-
-def _codex(machine: Machine) -> Iterator[Place]:
-    own = machine.env.get("CODEX_HOME")
-    key = ("mcp_servers",)
-    yield Place((Path(own) if own else machine.home / ".codex") / "config.toml", key=key)
-    if machine.project:
-        yield Place(machine.project / ".codex" / "config.toml", "project", key)
-
-
-def _windsurf(machine: Machine) -> Iterator[Place]:
-    yield Place(machine.home / ".codeium" / "windsurf" / "mcp_config.json")
-
+_TYPED = Form(local={"type": "stdio"}, remote={"type": "http"})
+_OF_GOOSE = {
+    "name": "toolscout",
+    "description": "Finds and calls tools of other servers",
+    "enabled": True,
+    "timeout": 300,
+}
 
 CLIENTS: dict[str, Client] = {
     client.id: client
     for client in (
-        Client("claude", "Claude Desktop", _claude, "Quit Claude Desktop fully and start it again.", url_field=None),
-        Client("claude-code", "Claude Code", _claude_code, "Start a new Claude Code session.", typed=True),
-        Client("cursor", "Cursor", _cursor, "Cursor picks it up by itself; check Settings > MCP."),
-        Client("vscode", "VS Code", _vscode, "Run 'MCP: List Servers' in VS Code and start toolscout.", typed=True),
-        Client("codex", "Codex", _codex, "Start a new Codex session."),
-        Client("windsurf", "Windsurf", _windsurf, "Press Refresh in Windsurf's MCP panel.", url_field="serverUrl"),
+        Client(
+            "claude", "Claude Desktop", places.claude, "Quit Claude Desktop fully and start it again.", Form(url=None)
+        ),
+        Client("claude-code", "Claude Code", places.claude_code, "Start a new Claude Code session.", _TYPED),
+        Client(
+            "cursor", "Cursor", places.files("~/.cursor/mcp.json", ".cursor/mcp.json"),
+            "Cursor picks it up by itself; check Settings > MCP.",
+        ),
+        Client("vscode", "VS Code", places.vscode, "Run 'MCP: List Servers' in VS Code and start toolscout.", _TYPED),
+        Client("codex", "Codex", places.codex, "Start a new Codex session."),
+        Client(
+            "windsurf", "Windsurf", places.files("~/.codeium/windsurf/mcp_config.json"),
+            "Press Refresh in Windsurf's MCP panel.", Form(url="serverUrl"),
+        ),
+        Client("gemini", "Gemini CLI", places.gemini, "Start a new Gemini CLI session.", Form(url="httpUrl")),
+        Client(
+            "opencode", "opencode", places.opencode, "Start opencode again.",
+            Form(args=None, env="environment", local={"type": "local"}, remote={"type": "remote"}),
+        ),
+        Client("zed", "Zed", places.zed, "Zed picks it up by itself; check Settings > AI > MCP Servers."),
+        Client(
+            "cline", "Cline", places.cline, "Cline picks it up by itself; check its MCP Servers panel.",
+            Form(remote={"type": "streamableHttp"}), untyped="sse",
+        ),
+        Client(
+            "roo", "Roo Code", places.roo, "Roo Code picks it up by itself; check its MCP view.",
+            Form(remote={"type": "streamable-http"}),
+        ),
+        Client(
+            "goose", "Goose", places.goose, "Start a new Goose session.",
+            Form(
+                "cmd", "args", "envs", "uri", {**_OF_GOOSE, "type": "stdio"}, {**_OF_GOOSE, "type": "streamable_http"}
+            ),
+        ),
+        Client(
+            "lmstudio", "LM Studio", places.files("~/.lmstudio/mcp.json", "~/.cache/lm-studio/mcp.json"),
+            "LM Studio picks it up by itself; check its Program tab.",
+        ),
+        Client("junie", "JetBrains Junie", places.files("~/.junie/mcp/mcp.json", ".junie/mcp/mcp.json"),
+            "Check Settings > Tools > Junie > MCP Settings."),
+        Client(
+            "jetbrains", "JetBrains AI Assistant", places.files("~/.ai/mcp/mcp.json", ".ai/mcp/mcp.json", old=2),
+            paste="Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON",
+        ),
+        Client(
+            "kiro", "Kiro", places.files("~/.kiro/settings/mcp.json", ".kiro/settings/mcp.json"),
+            "Kiro picks it up by itself; start a new session of its command line.",
+        ),
+        Client(
+            "amazonq", "Amazon Q Developer",
+            places.files(
+                "~/.aws/amazonq/mcp.json", ".amazonq/mcp.json", "~/.aws/amazonq/default.json",
+                "~/.aws/amazonq/agents/default.json", ".amazonq/default.json", old=3,
+            ),
+            "Start a new session.", Form(remote={"type": "http"}),
+        ),
     )
-}
+}  # fmt: skip
+NAMES = ", ".join(CLIENTS)
 
 _ALIASES = {
     "claude-desktop": "claude",
@@ -130,6 +123,12 @@ _ALIASES = {
     "claude_code": "claude-code",
     "vs-code": "vscode",
     "code": "vscode",
+    "gemini-cli": "gemini",
+    "roo-code": "roo",
+    "lm-studio": "lmstudio",
+    "amazon-q": "amazonq",
+    "q": "amazonq",
+    "ai-assistant": "jetbrains",
 }
 
 
@@ -138,7 +137,7 @@ def get_client(name: str) -> Client:
     lowered = name.strip().lower()
     client = CLIENTS.get(_ALIASES.get(lowered, lowered))
     if client is None:
-        raise NotFound(f"No client is known by the name {name!r}.", f"Known clients: {', '.join(CLIENTS)}.")
+        raise NotFound(f"No client is known by the name {name!r}.", f"Known clients: {NAMES}.")
     return client
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from toolscout.errors import BadInput, NotFound
 from toolscout.jsonl import well_formed
-from toolscout.server.clients import jsonc
-from toolscout.server.clients.known import Client, Machine, Place
-from toolscout.server.clients.redact import variable_name
+from toolscout.server.clients.commands import as_command, is_relative, text
+from toolscout.server.clients.documents import load_document
+from toolscout.server.clients.known import CLIENTS, Client, Machine, Place
+from toolscout.server.clients.variables import Variables
 
 _KEYS: tuple[tuple[str, ...], ...] = (
     ("mcpServers",),
@@ -23,14 +22,20 @@ _KEYS: tuple[tuple[str, ...], ...] = (
     ("mcp", "servers"),
     ("context_servers",),
     ("mcp",),
+    ("extensions",),  # Goose
+    ("amp.mcpServers",),
+    ("settings", "mcp", "servers"),  # a workspace file of VS Code
+    ("customizations", "vscode", "mcp", "servers"),  # a development container
 )
 IS_TOOLSCOUT = "is Toolscout itself"
 IS_DISABLED = "is disabled there"
+_OF_PROGRAM = {"builtin", "platform", "frontend", "inline_python", "extension"}
 _URL_FIELDS = ("url", "serverUrl", "httpUrl", "uri")
-_LAUNCHERS = {"npx", "npm", "node", "bunx", "bun", "uvx", "uv", "python", "python3", "py", "docker", "deno", "pnpm"}
-_SHELL_SWITCHES = {"/c", "/d", "/s", "/q", "/v:on"}
-_FILTERS = ("enabled_tools", "disabled_tools", "enabledTools", "disabledTools", "includeTools", "excludeTools", "tools")
-_VARIABLE = re.compile(r"\$\{(env:|input:)?([^}:]*)(:-[^}]*)?\}")
+_OTHER_NAMES = {"cmd": "command", "envs": "env", "environment": "env", "env_keys": "env_vars"}
+_FILTERS = (
+    "enabled_tools", "disabled_tools", "enabledTools", "disabledTools", "includeTools", "excludeTools", "tools",
+    "available_tools",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ def read_client(client: Client, machine: Machine) -> Reading:
 
 
 def read_file(path: Path, machine: Machine) -> Reading:
-    """The servers of any configuration file (JSON, JSON with comments, TOML), whichever client's form it has.
+    """The servers of any configuration file (JSON, JSON with comments, TOML, YAML), whichever client's form it has.
 
     Raises NotFound if there is no such file, BadInput if it cannot be parsed or holds no servers.
     """
@@ -98,7 +103,8 @@ def read_file(path: Path, machine: Machine) -> Reading:
     document = load_document(path)
     servers = _servers_anywhere(document)
     if servers is None:
-        raise BadInput(f"{path} holds no MCP servers.", 'Expected an object such as {"mcpServers": {...}}.')
+        known = ", ".join(".".join(keys) for keys in _KEYS)
+        raise BadInput(f"{path} holds no MCP servers.", f"They are looked for under: {known}.")
     machine = Machine(machine.home, machine.platform, machine.env, path.resolve().parent)
     entries = list(_entries(servers, document, "file", Place(path), machine))
     entries += _per_project(document, "file", path, machine)
@@ -110,36 +116,8 @@ def read_place(document: dict[str, Any], client: Client, place: Place, machine: 
     return [entry for entry in _client_entries(document, client, place, machine) if entry.scope == place.scope]
 
 
-def load_document(path: Path) -> dict[str, Any]:
-    """A parsed configuration file; TOML by suffix, else JSON with or without comments. An empty file is empty.
-
-    Raises BadInput naming the file.
-    """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput(f"{path} is not UTF-8 text.") from None
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from None
-    return parse_document(text, path)
-
-
-def parse_document(text: str, path: Path) -> dict[str, Any]:
-    """Like ``load_document``, of text already read."""
-    if not text.strip():
-        return {}
-    try:
-        document = tomllib.loads(text) if path.suffix == ".toml" else jsonc.loads(text)
-    except BadInput as error:
-        raise BadInput(f"{path} cannot be parsed. {error}") from None
-    except (ValueError, RecursionError) as error:  # also an endless number, or nesting that is too deep
-        raise BadInput(f"{path} is not valid TOML: {error}.") from None
-    if not isinstance(document, dict):
-        raise BadInput(f"{path} does not hold an object at its top level.")
-    return document
-
-
 def _client_entries(document: dict[str, Any], client: Client, place: Place, machine: Machine) -> Iterator[Entry]:
+    place = place.within(document)
     servers: Any = document
     for key in place.key:
         servers = servers.get(key) if isinstance(servers, dict) else None
@@ -164,76 +142,75 @@ def _servers_anywhere(document: dict[str, Any]) -> dict[str, Any] | None:
         found: Any = document
         for key in keys:
             found = found.get(key) if isinstance(found, dict) else None
-        if isinstance(found, dict) and (keys == ("mcpServers",) or _all_servers(found)):
+        if isinstance(found, list) and found and all(isinstance(one, dict) for one in found):  # Continue
+            found = {str(one.get("name") or number): one for number, one in enumerate(found, 1)}
+        if isinstance(found, dict) and (keys == ("mcpServers",) or any(map(_is_server, found.values()))):
             return found
     if isinstance(document.get("projects"), dict):
         return {}
-    return document if document and _all_servers(document) else None
+    return document if document and all(map(_is_server, document.values())) else None
 
 
-def _all_servers(found: dict[str, Any]) -> bool:
-    return all(isinstance(v, dict) and ("command" in v or any(f in v for f in _URL_FIELDS)) for v in found.values())
+def _is_server(entry: Any) -> bool:
+    return isinstance(entry, dict) and any(field in entry for field in ("command", "cmd", *_URL_FIELDS))
 
 
 def _entries(
     servers: dict[str, Any], document: dict[str, Any], source: str, place: Place, machine: Machine
 ) -> Iterator[Entry]:
-    inputs = document.get("inputs")
-    if place.key[0] == "mcp" and isinstance(document.get("mcp"), dict):
-        inputs = document["mcp"].get("inputs")
-    described = {
-        str(i["id"]): str(i.get("description") or i["id"])
-        for i in (inputs if isinstance(inputs, list) else ())
-        if isinstance(i, dict) and "id" in i
-    }
+    holders = (document, *(document.get(key) for key in ("mcp", "settings")))
+    asked: list[Any] = next(
+        (h["inputs"] for h in holders if isinstance(h, dict) and isinstance(h.get("inputs"), list)), []
+    )
+    inputs = {str(i["id"]): i for i in asked if isinstance(i, dict) and "id" in i}
     for key, raw in servers.items():
         name = well_formed(str(key))  # as it can be written
         if not isinstance(raw, dict):
             yield Entry(name, {}, source, place.path, place.scope, problem="not an object")
             continue
-        yield _entry(name, raw, described, source, place, machine)
+        yield _entry(name, raw, inputs, source, place, machine)
 
 
 def _entry(
-    name: str, raw: dict[str, Any], inputs: dict[str, str], source: str, place: Place, machine: Machine
+    name: str, raw: dict[str, Any], inputs: dict[str, Any], source: str, place: Place, machine: Machine
 ) -> Entry:
-    notes: list[str] = []
-    wants: dict[str, str] = {}
-
-    def translate(value: Any) -> Any:
-        if isinstance(value, str):
-            return _translate(value, machine, inputs, wants)
-        if isinstance(value, list):
-            return [translate(item) for item in value]
-        if isinstance(value, dict):
-            return {str(key): translate(item) for key, item in value.items()}
-        return value
-
-    entry: dict[str, Any] = translate(raw)
+    variables = Variables(machine, inputs, place.path.parent)
+    notes = variables.notes
     problem: str | None = None
+    config: dict[str, Any] = {}
     try:
+        entry = usual(variables.translate(raw))
         url = next((entry[f] for f in _URL_FIELDS if isinstance(entry.get(f), str) and entry[f].strip()), None)
         if entry.get("command"):
             config = _stdio(entry, place, machine, notes)
         elif url:
-            config = _remote(entry, url, notes)
+            config = _remote(entry, url, source, notes)
+        elif "settings" in entry or entry.get("type") in _OF_PROGRAM:
+            problem = "is a part or an extension of the program itself"
         else:
-            config, problem = {}, "has neither a command nor a url"
+            problem = "has neither a command nor a url"
     except ValueError as error:
-        config, problem = {}, str(error)
+        problem = str(error)
     if problem is None and is_toolscout(name, config):
         problem = IS_TOOLSCOUT
     elif problem is None and (raw.get("disabled") is True or raw.get("enabled") is False):
         problem = IS_DISABLED
     if any(raw.get(f) for f in _FILTERS):
         notes.append("its tool filter is not taken over")
-    return Entry(name, config, source, place.path, place.scope, problem, tuple(notes), wants)
+    return Entry(name, config, source, place.path, place.scope, problem, tuple(dict.fromkeys(notes)), variables.wants)
+
+
+def usual(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry with its fields named as in most clients."""
+    entry = {_OTHER_NAMES.get(key, key): value for key, value in entry.items()}
+    if isinstance(started := entry.get("command"), dict):  # Zed, until 2025
+        entry = {**entry, **started, "command": started.get("path")}
+    return entry
 
 
 def _stdio(entry: dict[str, Any], place: Place, machine: Machine, notes: list[str]) -> dict[str, Any]:
-    command, args = _command(entry["command"], entry.get("args"), machine, notes)
-    config: dict[str, Any] = {"command": command, "args": args}
-    env: dict[str, Any] = {}
+    config = as_command(entry, machine, notes)
+    env: dict[str, Any] = config.pop("env", {})
     if isinstance(entry.get("envFile"), str):
         env.update(_env_file(Path(entry["envFile"]), notes))
     for name in entry.get("env_vars") or ():  # Codex: variables handed on from its own environment
@@ -241,7 +218,7 @@ def _stdio(entry: dict[str, Any], place: Place, machine: Machine, notes: list[st
         env[str(name)] = f"${{{name}}}"
     given = entry.get("env")
     if isinstance(given, dict):
-        env.update({k: v if isinstance(v, str) else _text(v) for k, v in given.items() if v is not None})
+        env.update({k: text(v) for k, v in given.items() if v is not None})
     elif isinstance(given, list):  # ["NAME=value"]
         env.update({name: value for name, sep, value in (str(pair).partition("=") for pair in given) if sep})
     if env:
@@ -249,14 +226,17 @@ def _stdio(entry: dict[str, Any], place: Place, machine: Machine, notes: list[st
     cwd = entry.get("cwd")
     if isinstance(cwd, str) and cwd:
         config["cwd"] = cwd
-    elif machine.project and place.scope != "user" and _is_relative(command, args, machine.project):
+    elif machine.project and place.scope != "user" and is_relative(config["command"], config["args"], machine.project):
         config["cwd"] = str(machine.project)
     return config
 
 
-def _remote(entry: dict[str, Any], url: str, notes: list[str]) -> dict[str, Any]:
+def _remote(entry: dict[str, Any], url: str, source: str, notes: list[str]) -> dict[str, Any]:
     url = url.strip()
-    kind = str(entry.get("type") or entry.get("transport") or "").lower().replace("_", "-")
+    said = entry.get("type") or entry.get("transport") or entry.get("transportType") or ""
+    kind = str(said).lower().replace("_", "-").replace("remote", "")
+    if not kind and source in CLIENTS:
+        kind = CLIENTS[source].untyped
     if not re.match(r"https?://|\$\{", url):
         raise ValueError(f"its url is not http or https, and transport {kind or 'unknown'} is not supported")
     sse = kind == "sse" or (not kind and "httpUrl" not in entry and re.search(r"/sse/?(\?|$)", url) is not None)
@@ -265,7 +245,7 @@ def _remote(entry: dict[str, Any], url: str, notes: list[str]) -> dict[str, Any]
     for given in (entry.get("headers"), entry.get("http_headers"), entry.get("requestInit")):
         if isinstance(given, dict):
             given = given.get("headers", given) if "headers" in given else given
-            headers.update({str(k): _text(v) for k, v in given.items()})
+            headers.update({str(k): text(v) for k, v in given.items()})
     for name, variable in (entry.get("env_http_headers") or {}).items():
         headers[str(name)] = f"${{{variable}}}"
     if isinstance(entry.get("bearer_token_env_var"), str):
@@ -283,47 +263,6 @@ def _remote(entry: dict[str, Any], url: str, notes: list[str]) -> dict[str, Any]
     return config
 
 
-def _command(command: Any, args: Any, machine: Machine, notes: list[str]) -> tuple[str, list[str]]:
-    """Program and arguments, with Windows shells and ``.cmd`` shims taken off where they only start a launcher."""
-    if isinstance(command, list):
-        command, args = (str(command[0]) if command else ""), [*map(str, command[1:]), *(args or [])]
-    if not isinstance(command, str) or not command.strip():
-        raise ValueError("its command is not text")
-    if args is not None and not isinstance(args, list):
-        raise ValueError("its args are not a list")
-    command, words = command.strip(), [_text(a) for a in args or []]
-    if (
-        not words
-        and re.search(r"\s", command)
-        and not Path(command).exists()
-        and not re.match(r"(?i)[a-z]:\\", command)
-    ):
-        command, *words = shlex.split(command)
-        notes.append("command line split into program and arguments")
-    stem = PureWindowsPath(command).name.lower()
-    if stem in {"cmd", "cmd.exe"}:
-        while words and words[0].lower() in _SHELL_SWITCHES:
-            words.pop(0)
-        if len(words) == 1 and " " in words[0]:
-            words = shlex.split(words[0], posix=False)
-        if not words:
-            raise ValueError("its cmd call starts nothing")
-        command, *words = words
-        notes.append("started directly instead of through cmd")
-    name = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
-    short = re.sub(r"(?i)\.(cmd|exe|bat|ps1)$", "", name)
-    bare = "\\" not in command and "/" not in command
-    if short.lower() in _LAUNCHERS and (bare or ("\\" in command and not machine.windows)):
-        command = short
-    return command, words
-
-
-def _is_relative(command: str, args: Sequence[str], folder: Path) -> bool:
-    if command.startswith(("./", "../", ".\\")):
-        return True
-    return any(not a.startswith("-") and not Path(a).is_absolute() and (folder / a).exists() for a in args if a)
-
-
 def _env_file(path: Path, notes: list[str]) -> dict[str, str]:
     try:
         lines = path.read_text("utf-8-sig").splitlines()
@@ -338,49 +277,15 @@ def _env_file(path: Path, notes: list[str]) -> dict[str, str]:
     return found
 
 
-def _translate(text: str, machine: Machine, inputs: Mapping[str, str], wants: dict[str, str]) -> str:
-    """Clients' variables as ours: ``${env:X}`` and ``${input:x}`` become ``${X}``, folders become paths."""
-    folder = str(machine.project) if machine.project else None
-    fixed = {
-        "userHome": str(machine.home),
-        "workspaceFolder": folder,
-        "workspaceRoot": folder,
-        "workspaceFolderBasename": Path(folder).name if folder else None,
-        "pathSeparator": "\\" if machine.windows else "/",
-        "/": "\\" if machine.windows else "/",
-    }
-
-    def replace(match: re.Match[str]) -> str:
-        kind, name, default = match.group(1), match.group(2), match.group(3) or ""
-        if kind == "input:":
-            variable = variable_name(name)
-            wants[variable] = inputs.get(name, name)
-            return f"${{{variable}}}"
-        if kind is None and fixed.get(name) is not None and not default:
-            return str(fixed[name])
-        return f"${{{name}{default}}}"
-
-    return _VARIABLE.sub(replace, text)
-
-
 def is_toolscout(name: str, config: Mapping[str, Any]) -> bool:
     """Whether an entry starts Toolscout itself: importing that would make it its own upstream."""
     if "command" not in config:
         return name.lower() == "toolscout"
-    words = [str(config["command"]), *map(str, config.get("args") or ())]
+    command = config["command"] if isinstance(config["command"], list) else [config["command"]]
+    words = [*map(str, command), *map(str, config.get("args") or ())] or [""]
     program = re.sub(r"(?i)\.(exe|cmd)$", "", PureWindowsPath(words[0]).name.lower())
     if program == "toolscout":
         return True
     asked = any(re.fullmatch(r"toolscout(\[[^\]]*\])?([=@<>~!].*)?", w.lower()) for w in words[1:])
     named = any(PureWindowsPath(w).name.lower() in {"toolscout", "toolscout.exe"} for w in words[1:])
     return asked or (named and (words[-1] == "serve" or "serve" in words))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if not isinstance(value, (str, int, float, type(None))):
-        raise ValueError("a value of its args, env or headers is a list or an object, not text")
-    return "" if value is None else str(value)

@@ -11,6 +11,7 @@ from toolscout.commands.configuring import keep_shell_settings, shell_settings
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, show_diff
 from toolscout.errors import BadInput
 from toolscout.secret_store import open_store
+from toolscout.server.clients.known import NAMES
 from toolscout.settings import CONFIG_FILE, load_settings
 
 if TYPE_CHECKING:
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from toolscout.settings import Settings
 
 
+CLIENT_HELP = f"One of {NAMES}."
+
+
 def connect(
-    client: Annotated[str, typer.Argument(help="claude, claude-code, cursor, vscode, codex or windsurf.")],
+    client: Annotated[str, typer.Argument(help=CLIENT_HELP)],
     undo: Annotated[bool, typer.Option("--undo", help="Take Toolscout out again.")] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Also take out the client's servers that Toolscout has too.")
@@ -54,11 +58,11 @@ def connect(
     known = get_client(client)
     machine = Machine(project=(project or Path.cwd()).expanduser().absolute())
     if print_only:
-        path, text = clients.snippet(known, machine, url=url)
+        place, text = clients.snippet(known, machine, url=url)
         if as_json:
-            emit({"client": known.id, "file": str(path), "snippet": text})
+            emit({"client": known.id, "file": place, "snippet": text})
         else:
-            note(f"For {known.title}, in {path}:")
+            note(f"For {known.title}, in {place}:")
             say(text.rstrip("\n"))
         return
     if undo and (url or replace):

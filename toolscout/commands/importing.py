@@ -13,10 +13,14 @@ from toolscout.commands.listing import list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table
 from toolscout.errors import BadInput
 from toolscout.secret_store import SecretStore, known_values, open_store
+from toolscout.server.clients.known import NAMES
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
     from toolscout.server.clients.importing import ImportPlan
+
+
+SOURCES_HELP = f"{NAMES}, or files. Without any: every known client."
 
 
 def import_servers(
@@ -24,7 +28,7 @@ def import_servers(
         list[str] | None,
         typer.Argument(
             metavar="[CLIENT|FILE]...",
-            help="claude, claude-code, cursor, vscode, codex, windsurf, or files. Without any: every known client.",
+            help=SOURCES_HELP,
             show_default=False,
         ),
     ] = None,
@@ -116,13 +120,11 @@ def _project_files() -> list[str]:
 
 
 def _show_plan(plan: ImportPlan) -> None:
-    from toolscout.server.clients.known import CLIENTS
-
     for path, reason in plan.failures:
         note(f"Left alone: {reason}" if str(path) in reason else f"Left alone: {path}: {reason}")
     if not plan.items:
         read = f" in {len(plan.files)} files" if plan.files else ""
-        say(f"No servers were found{read}. Name a file, or a client: {', '.join(CLIENTS)}.")
+        say(f"No servers were found{read}. Name a file, or a client: {NAMES}.")
         return
     rows = []
     for item in plan.items:
