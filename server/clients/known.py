@@ -71,7 +71,10 @@ CLIENTS: dict[str, Client] = {
             "windsurf", "Windsurf", places.files("~/.codeium/windsurf/mcp_config.json"),
             "Press Refresh in Windsurf's MCP panel.", Form(url="serverUrl"),
         ),
-        Client("gemini", "Gemini CLI", places.gemini, "Start a new Gemini CLI session.", Form(url="httpUrl")),
+        Client(
+            "gemini", "Gemini CLI", places.gemini,
+            "Start a new Gemini CLI session, in a folder that it trusts.", Form(url="httpUrl"),
+        ),
         Client(
             "opencode", "opencode", places.opencode, "Start opencode again.",
             Form(args=None, env="environment", local={"type": "local"}, remote={"type": "remote"}),

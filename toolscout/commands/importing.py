@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolscout.commands.confining import AllowNetwork, Confined, sandbox_entry
-from toolscout.commands.listing import list_added, show_listed
+from toolscout.commands.listing import list_added, show_listed, summary
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, UpstreamError
 from toolscout.secret_store import SecretStore, known_values, open_store
 from toolscout.server.clients.known import NAMES
 from toolscout.settings import load_settings
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from toolscout.server.clients.importing import ImportPlan
 
 
+_LISTING_SECONDS = 50.0
+"""What listing may take, so that an import is done in a minute."""
 SOURCES_HELP = f"{NAMES}, or files. Without any: every known client."
 
 
@@ -56,6 +58,10 @@ def import_servers(
     ${GITHUB_TOKEN}; their values are kept in the system's keyring, or where there is none in a file that only you can
     read, so that the servers work however a client is started. With --yes and no name, project-level files of the
     current folder are left out (give --project to include them): they may be somebody else's.
+
+    The servers are started side by side to list their tools, for a minute at most; the last line says how many work,
+    which need a key, and which failed and why. Exits with 5 if one failed or took too long; all stay configured. A
+    missing key is no failure.
     """
     from toolscout.server.clients.importing import apply_import, plan_import, read_sources
     from toolscout.server.clients.known import Machine
@@ -90,7 +96,7 @@ def import_servers(
         names = apply_import(plan, servers, store if keeps else None, settings.sandbox)
         if check:
             try:
-                listed = list_added(names, settings)
+                listed = list_added(names, settings, within=_LISTING_SECONDS)
             except BaseException:
                 if not as_json:
                     _say_to_set(plan, store)
@@ -98,10 +104,22 @@ def import_servers(
     if as_json:
         emit(_plan_json(plan) | {"listed": listed})
         _refuse_unreadable(plan)
-        return
-    if listed:
-        show_listed(listed)
-    _say_to_set(plan, store)  # last: among what the servers answer it would scroll past
+    elif plan.items:
+        if listed:
+            show_listed(listed)
+        _say_to_set(plan, store)  # last: among what the servers answer it would scroll past
+        say(_summary(plan, listed))
+    if any(result.get("state") in ("failed", "slow") for result in listed.values()):
+        raise typer.Exit(UpstreamError.exit_code)
+
+
+def _summary(plan: ImportPlan, listed: dict[str, Any]) -> str:
+    """What came of the import, in one line."""
+    here, left = (sum(item.action == action for item in plan.items) for action in ("same", "skip"))
+    also = [f"{here} {'was' if here == 1 else 'were'} here already"] if here else []
+    also += [f"{left} {'was' if left == 1 else 'were'} left"] if left else []
+    said = [f"{len(plan.additions)} taken over", *also]
+    return f"{', '.join(said)}{': ' + summary(listed) if listed else '.'}"
 
 
 def _refuse_unreadable(plan: ImportPlan) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,44 +50,78 @@ def refresh(
         raise typer.Exit(UpstreamError.exit_code)
 
 
+_SIDE_BY_SIDE = 4
+_NAMED = 3
+"""How many of the servers that are waited for are named."""
+
+
 def list_tools_of(
-    names: Sequence[str], settings: Settings, *, accept_changes: bool = False, trust: bool | None = None
+    names: Sequence[str],
+    settings: Settings,
+    *,
+    accept_changes: bool = False,
+    trust: bool | None = None,
+    within: float | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Start the named servers, list their tools, index them. A failing one stays configured; its reason is returned.
 
-    ``accept_changes`` and ``trust`` as in `Engine.refresh_server`.
+    ``accept_changes`` and ``trust`` as in `Engine.refresh_server`. ``within``: seconds that all of them together may
+    take, as many of them side by side as the machine bears; one that takes longer is left as it is.
     """
     import asyncio
 
+    from toolscout.server.secrecy.secrets import MissingSecret
+    from toolscout.server.upstreams.errors import Unauthorized
+
     results: dict[str, dict[str, Any]] = {}
+    width = _SIDE_BY_SIDE if within is None else min(20, max(8, 4 * (os.cpu_count() or 1)))
 
     async def work(engine: Engine) -> None:
-        gate, done = asyncio.Semaphore(4), 0
+        gate = asyncio.Semaphore(width)
         with progress("Listing tools") as tick:
 
+            def show() -> None:
+                waiting = [name for name in names if name not in results]
+                more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
+                tick(len(results), len(names), f"waiting for {', '.join(waiting[:_NAMED])}{more}" if waiting else "")
+
             async def one(name: str) -> None:
-                nonlocal done
                 async with gate:
                     try:
                         change = await engine.refresh_server(
-                            name, accept_changes=accept_changes, reindex=False, trust=trust
+                            name, accept_changes=accept_changes, reindex=False, trust=trust, patience=within or 0.0
                         )
                         counts = {key: len(getattr(change, key)) for key in ("added", "changed", "removed", "waiting")}
                         kept = counts["added"] + counts["changed"] + len(change.unchanged)
                         results[name] = {"tools": kept, **counts, "accepted": change.accepted}
                     except ToolscoutError as error:
-                        results[name] = {"error": str(error), "hint": error.hint}
-                done += 1
-                tick(done, len(names))
+                        state = "needs_key" if isinstance(error, (MissingSecret, Unauthorized)) else "failed"
+                        results[name] = {"state": state, "error": str(error), "hint": error.hint}
+                show()
 
-            await asyncio.gather(*(one(name) for name in names))
+            show()
+            tasks = [asyncio.create_task(one(name)) for name in names]
+            try:
+                await asyncio.wait(tasks, timeout=within)
+                for task in tasks:
+                    if task.done():
+                        task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         if any("tools" in r for r in results.values()):
             with progress("Indexing") as tick:
                 await engine.reindex(counting(tick))
 
     if names:
         with_engine(work, settings=settings)
-    return {name: results.get(name, {"error": str(UpstreamError("It was not reached."))}) for name in names}
+    for name in names:
+        late = "It was not reached." if within is None else f"It did not list its tools within {within:g} s."
+        again = f"toolscout refresh {shlex.quote(name)}"
+        hint = f"Once more: {again} (toolscout config set upstream_start_timeout 120 gives it two minutes)"
+        results.setdefault(name, {"state": "slow", "error": late, "hint": hint})
+    return {name: results[name] for name in names}
 
 
 def show_listed(listed: Mapping[str, Mapping[str, Any]]) -> None:
@@ -104,7 +141,40 @@ def show_listed(listed: Mapping[str, Mapping[str, Any]]) -> None:
         note(f"{waiting} {'tools wait' if waiting > 1 else 'tool waits'} for your review: toolscout review")
 
 
-def list_added(names: Sequence[str], settings: Settings) -> dict[str, dict[str, Any]]:
+def list_added(names: Sequence[str], settings: Settings, *, within: float | None = None) -> dict[str, dict[str, Any]]:
     """`list_tools_of` servers that a person has just added: that is the approval of their tools as they are now,
     known ones included, if the settings trust additions."""
-    return list_tools_of(names, settings, accept_changes=settings.trust_imports, trust=settings.trust_imports)
+    trusted = settings.trust_imports
+    return list_tools_of(names, settings, accept_changes=trusted, trust=trusted, within=within)
+
+
+def summary(listed: Mapping[str, Mapping[str, Any]]) -> str:
+    """What came of servers that were listed, in one line: how many work, which do not, and why."""
+    states: dict[str, list[str]] = {"works": [], "needs_key": [], "failed": [], "slow": []}
+    for name, result in listed.items():
+        states[result.get("state", "works")].append(name)
+    parts = []
+    for state, (is_one, are_many) in _SAID.items():
+        if names := states[state]:
+            said = f"{len(names)} {is_one if len(names) == 1 else are_many}"
+            named = [f"{printable(n)} ({_why(n, listed[n]['error'])})" if state == "failed" else n for n in names]
+            parts.append(said if state == "works" else f"{said}: {', '.join(map(printable, named))}")
+    return "; ".join(parts) + "."
+
+
+_SAID = {
+    "works": ("works", "work"),
+    "needs_key": ("needs a key or a login", "need keys or a login"),
+    "failed": ("failed", "failed"),
+    "slow": ("took too long and stays configured", "took too long and stay configured"),
+}
+
+
+def _why(name: str, error: str) -> str:
+    """The first sentence of an error without the server's name, cut to what fits into a line."""
+    text = re.sub(rf"^(The server )?'{re.escape(name)}':? ", "", " ".join(error.split()))
+    first = re.split(r"\.(?: |$)", text)[0]
+    return first if len(first) <= _LONGEST_WHY else f"{first[:_LONGEST_WHY].rstrip()}..."
+
+
+_LONGEST_WHY = 80

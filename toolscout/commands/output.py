@@ -97,18 +97,22 @@ def confirm(question: str, yes: bool) -> bool:
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Callable[[float, float | None], None]]:
-    """A progress bar on stderr: call with what is done and the total (None: unknown). Silent without a terminal."""
+def progress(label: str) -> Iterator[Callable[..., None]]:
+    """A progress bar on stderr: call with what is done and the total (None: unknown), and what is being done, if that
+    is to be shown. Silent without a terminal."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield lambda done, total, doing="": None
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total, doing="": bar.update(
+            task, completed=done, total=total, description=f"{label}{doing and ', '}{escape(printable(doing))}"
+        )
 
 
 def counting(tick: Callable[[float, float | None], None]) -> Callable[..., None]:
