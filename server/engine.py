@@ -89,9 +89,19 @@ class Engine:
 
     With ``serving`` it also brings in, at its start, what the catalogue or the index lacks. ``searches``: how many of
     them go on at once; the rest wait, and calls pass them. ``terminal``: a person at a command line reads the answers.
+    ``logins``: whether a person may be sent to the browser to log in at a server; while serving nobody would see it.
     """
 
-    def __init__(self, settings: Settings, *, serving: bool = False, searches: int = 2, terminal: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        serving: bool = False,
+        searches: int = 2,
+        terminal: bool = False,
+        logins: bool = False,
+    ) -> None:
+        self._logins = logins
         self.settings = settings
         self.serving = serving
         self.terminal = terminal
@@ -202,7 +212,7 @@ class Engine:
 
             self._pool = UpstreamPool(
                 self.settings, self._upstreams, on_tools_changed=self._tools_changed, compare=self._compare,
-                telemetry=self.telemetry,
+                telemetry=self.telemetry, logins=self._logins,
             )  # fmt: skip
         return self._pool
 

@@ -17,6 +17,11 @@ class Answer:
     status: int = 0
     challenge: str = ""
 
+    @property
+    def has_login(self) -> bool:
+        """Whether it says where a person can log in (RFC 9728)."""
+        return "resource_metadata" in self.challenge
+
     def why(self, message: str) -> str:
         """The server's words for its refusal: its message, and what the challenge says."""
         said = [] if message in ("", _SDK_MESSAGE) else [message]

@@ -29,13 +29,19 @@ class Unauthorized(UpstreamError):
 
     kind = "upstream_unauthorized"
 
-    def __init__(self, upstream: str, status: int, said: str = "", *, what: str = "") -> None:
+    def __init__(
+        self, upstream: str, status: int, said: str = "", *, what: str = "", login: bool | None = None
+    ) -> None:
+        self.login = bool(login)
         refused = f"does not allow {what}" if what else "does not let us in"
+        acts = (
+            f"'toolscout login {upstream}' where it has a login in the browser, else a valid key in \"headers\" or "
+            '"auth" of its entry in mcp.json.'
+        )
         super().__init__(
             f"'{upstream}' {refused} (HTTP status {status}{f': {said}' if said else ''}).",
             hint="What it was given is missing, wrong, expired or not enough for this. "
-            f"A person has to act: 'toolscout login {upstream}' where it has a login in the browser, else a valid key "
-            'in "headers" or "auth" of its entry in mcp.json.',
+            f"A person has to act: {f'it has a login in the browser, toolscout login {upstream}.' if login else acts}",
         )
 
 

@@ -19,6 +19,7 @@ class HttpRefused(MCPError):
         super().__init__(error.error.code, error.error.message, error.error.data)
         self.status = answer.status
         self.why = answer.why(error.error.message)
+        self.has_login = answer.has_login
 
 
 # The SDK sends each request in a copy of its caller's context, so the hook on answers sees which one it is for.

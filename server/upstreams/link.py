@@ -220,6 +220,7 @@ async def open_link(
     max_bytes: int,
     state: Path,
     pass_env: Sequence[str],
+    logins: bool,
     marker: str,
     legacy: bool,
     on_process: Callable[[UpstreamProcess], None],
@@ -227,7 +228,8 @@ async def open_link(
     on_tools_changed: Callable[[], None],
 ) -> AsyncIterator[Link]:
     """Start or reach the upstream and agree on a protocol version. ``config`` holds resolved values; with a ``policy``
-    a process runs in a sandbox. ``pass_env``: what of our environment passes beside the rule.
+    a process runs in a sandbox. ``pass_env``: what of our environment passes beside the rule. ``logins``: whether a
+    person may be sent to the browser to log in.
 
     Leaving the context ends the process and everything it has started. Enter and leave it in the same task.
     """
@@ -253,7 +255,7 @@ async def open_link(
     from toolscout.server.upstreams.remote import connect
 
     async with (
-        connect(config, max_bytes=max_bytes, state=state, on_answer=on_answer) as dispatcher,
+        connect(config, max_bytes=max_bytes, state=state, logins=logins, on_answer=on_answer) as dispatcher,
         ClientSession(dispatcher=dispatcher, client_info=CLIENT, message_handler=on_message) as session,
     ):
         await negotiate(session, legacy=legacy or config.transport is Transport.SSE)

@@ -35,7 +35,8 @@ class UpstreamPool:
     anew as soon as nobody uses it. ``settings.max_upstreams`` counts processes that nobody uses; HTTP connections it
     does not. ``on_tools_changed(server_id)`` is called when an upstream says that its tools have changed;
     ``compare(server_id, tools)`` gets what it lists, in wire form, before the first call over each connection, again
-    after each such change, and of a remote one after a while; what it raises the call raises.
+    after each such change, and of a remote one after a while; what it raises the call raises. With ``logins`` a person
+    may be sent to the browser to log in; else that raises LoginNeeded.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class UpstreamPool:
         on_tools_changed: Callable[[str], None] | None = None,
         compare: Callable[[str, list[JsonObject]], Awaitable[None]] | None = None,
         telemetry: Telemetry | None = None,
+        logins: bool = False,
     ) -> None:
+        self._logins = logins
         self._compare = compare
         self.marker = uuid.uuid4().hex
         self._settings = settings
@@ -168,6 +171,7 @@ class UpstreamPool:
             on_tools_changed=self._on_tools_changed,
             compare=self._compare,
             telemetry=self._telemetry,
+            logins=self._logins,
         )
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep())

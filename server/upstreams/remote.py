@@ -22,9 +22,6 @@ from toolscout.server.upstreams.exchange import note
 from toolscout.server.upstreams.incoming import Incoming
 from toolscout.server.upstreams.reading import WholeCharacters
 
-OAUTH_SECONDS = 300.0
-"""A person may have to log in: so long may the start of an OAuth upstream take."""
-
 
 class _BoundedStream(httpx2.AsyncByteStream):
     """A body that ends in an error above a limit, while it arrives; with limit 0, at once."""
@@ -53,13 +50,14 @@ class BodyTooLarge(httpx2.StreamError):
 
 @asynccontextmanager
 async def connect(
-    config: UpstreamConfig, *, max_bytes: int, state: Path, on_answer: Callable[[Answer], None]
+    config: UpstreamConfig, *, max_bytes: int, state: Path, logins: bool, on_answer: Callable[[Answer], None]
 ) -> AsyncIterator[JSONRPCDispatcher[Any]]:
-    """A dispatcher over the upstream's URL. ``state`` is the folder where OAuth tokens are kept.
+    """A dispatcher over the upstream's URL. ``state`` is the folder where OAuth tokens are kept; with
+    ``logins`` a person may be sent to a browser.
 
     ``on_answer`` is told of every HTTP answer.
     """
-    auth = _auth(config, state)
+    auth = _auth(config, state, logins)
     headers = {"accept-encoding": "identity", **config.headers}
     incoming: Incoming | None = None
     refused = (0, "")
@@ -118,35 +116,13 @@ async def connect(
         yield JSONRPCDispatcher(Incoming(read), write)
 
 
-def _auth(config: UpstreamConfig, state: Path) -> httpx2.Auth | None:
+def _auth(config: UpstreamConfig, state: Path, logins: bool = False) -> httpx2.Auth | None:
     if not config.auth:
         return None
     if config.auth != "oauth":
         from fastmcp.client.auth import BearerAuth
 
         return BearerAuth(config.auth)
-    from fastmcp.client.auth import OAuth
+    from toolscout.server.upstreams.login import Login
 
-    return OAuth(config.url, client_name="Toolscout", token_storage=_token_store(state), callback_timeout=OAUTH_SECONDS)
-
-
-def _token_store(state: Path) -> Any:
-    """Tokens survive a restart in a file only the owner can read; in memory where that is impossible."""
-    try:
-        from key_value.aio.stores.filetree import (
-            FileTreeStore,
-            FileTreeV1CollectionSanitizationStrategy,
-            FileTreeV1KeySanitizationStrategy,
-        )
-
-        folder = state / "oauth"
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        return FileTreeStore(
-            data_directory=folder,
-            # The keys are URLs, which are no file names.
-            key_sanitization_strategy=FileTreeV1KeySanitizationStrategy(folder),
-            collection_sanitization_strategy=FileTreeV1CollectionSanitizationStrategy(folder),
-        )
-    except (ImportError, OSError):
-        return None
+    return Login(config.name, config.url, state, ask=logins)

@@ -108,7 +108,9 @@ class Upstream:
         on_tools_changed: Callable[[str], None],
         compare: Compare | None,
         telemetry: Telemetry,
+        logins: bool = False,
     ) -> None:
+        self._logins = logins
         self.server_id = server_id
         self.link: Link | None = None
         self.in_flight = 0
@@ -387,7 +389,7 @@ class Upstream:
 
     async def _connect(self, config: UpstreamConfig) -> Link:
         limit = max(config.start_timeout or self._settings.upstream_start_timeout, self.patience)
-        if config.auth == "oauth" or self._installs(config):
+        if (config.auth == "oauth" and self._logins) or self._installs(config):
             limit = max(limit, 300.0)
         began = time.monotonic()
         older = replace(config, transport=Transport.SSE)
@@ -472,6 +474,7 @@ class Upstream:
                 max_bytes=self._settings.max_result_bytes,
                 state=self._settings.home,
                 pass_env=self._settings.pass_env,
+                logins=self._logins,
                 marker=self._marker(),
                 legacy=legacy,
                 on_process=self._spawned,
@@ -625,6 +628,8 @@ class Upstream:
                 and (link.closed.is_set() or (link.process is None and lost(error)))
             ):
                 cause = await self._gone(link)
+                if isinstance(due := self._broken(), ToolscoutError):
+                    return due  # such as a login, which came before the call
                 if link.process is not None and self._counted is not link:
                     self._counted = link  # once for the process, not for every call it had
                     self._failed(UpstreamError(f"'{self.server_id}' {self._how()} during {what}."))
@@ -666,7 +671,9 @@ class Upstream:
             if refused.status in (401, 403):
                 if refused.status == 401:
                     await self._gone(link)  # the next connection has what a person gives it meanwhile
-                return Unauthorized(self.server_id, refused.status, self._clean(refused.why), what=what)
+                return Unauthorized(
+                    self.server_id, refused.status, self._clean(refused.why), what=what, login=refused.has_login
+                )
             return Refused(
                 f"'{self.server_id}' refused {what}: {told}.", error.error.code, self._clean_data(error.error.data)
             )
@@ -698,9 +705,16 @@ class Upstream:
         self._stop.set()
         if keeper is not None:
             await asyncio.wait([keeper], timeout=2.0)
-            if keeper.done() and not keeper.cancelled() and (error := keeper.exception()) is not None:
+            if (error := self._broken()) is not None:
                 return self._clean(reason(error))
         return ""
+
+    def _broken(self) -> BaseException | None:
+        """What broke the last connection."""
+        keeper = self._keeper
+        if keeper is None or not keeper.done() or keeper.cancelled() or (error := keeper.exception()) is None:
+            return None
+        return leaf(error)
 
     def _start_failure(self, error: BaseException | None) -> Exception:
         error = leaf(error) if error is not None else None
@@ -717,7 +731,8 @@ class Upstream:
                 kind="upstream_start_failed",
             )
         if (status := self._answer.status) in (401, 403):
-            return Unauthorized(self.server_id, status, self._clean(self._answer.why(reason(error) if error else "")))
+            said = self._clean(self._answer.why(reason(error) if error else ""))
+            return Unauthorized(self.server_id, status, said, login=self._answer.has_login)
         why = self._clean(reason(error)) if error is not None else "it ended"
         if status >= 400:
             why += f" (HTTP status {status})"

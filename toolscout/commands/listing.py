@@ -62,11 +62,13 @@ def list_tools_of(
     accept_changes: bool = False,
     trust: bool | None = None,
     within: float | None = None,
+    logins: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Start the named servers, list their tools, index them. A failing one stays configured; its reason is returned.
 
-    ``accept_changes`` and ``trust`` as in `Engine.refresh_server`. ``within``: seconds that all of them together may
-    take, as many of them side by side as the machine bears; one that takes longer is left as it is.
+    ``accept_changes`` and ``trust`` as in `Engine.refresh_server`, ``logins`` as in `with_engine`. ``within``: seconds
+    that all of them together may take, as many of them side by side as the machine bears; one that takes longer is left
+    as it is. ``login`` of a failing one: whether it is for want of a login in the browser.
     """
     import asyncio
 
@@ -97,6 +99,8 @@ def list_tools_of(
                     except ToolscoutError as error:
                         state = "needs_key" if isinstance(error, (MissingSecret, Unauthorized)) else "failed"
                         results[name] = {"state": state, "error": str(error), "hint": error.hint}
+                        if error.kind == "upstream_unauthorized":
+                            results[name]["login"] = getattr(error, "login", True)
                 show()
 
             show()
@@ -115,7 +119,7 @@ def list_tools_of(
                 await engine.reindex(counting(tick))
 
     if names:
-        with_engine(work, settings=settings)
+        with_engine(work, settings=settings, logins=logins)
     for name in names:
         late = "It was not reached." if within is None else f"It did not list its tools within {within:g} s."
         again = f"toolscout refresh {shlex.quote(name)}"
@@ -141,11 +145,13 @@ def show_listed(listed: Mapping[str, Mapping[str, Any]]) -> None:
         note(f"{waiting} {'tools wait' if waiting > 1 else 'tool waits'} for your review: toolscout review")
 
 
-def list_added(names: Sequence[str], settings: Settings, *, within: float | None = None) -> dict[str, dict[str, Any]]:
+def list_added(
+    names: Sequence[str], settings: Settings, *, within: float | None = None, logins: bool | None = None
+) -> dict[str, dict[str, Any]]:
     """`list_tools_of` servers that a person has just added: that is the approval of their tools as they are now,
     known ones included, if the settings trust additions."""
     trusted = settings.trust_imports
-    return list_tools_of(names, settings, accept_changes=trusted, trust=trusted, within=within)
+    return list_tools_of(names, settings, accept_changes=trusted, trust=trusted, within=within, logins=logins)
 
 
 def summary(listed: Mapping[str, Mapping[str, Any]]) -> str:

@@ -125,13 +125,20 @@ def counting(tick: Callable[[float, float | None], None]) -> Callable[..., None]
     return report
 
 
-def with_engine(work: Callable[[Engine], Awaitable[T]], *, settings: Settings | None = None) -> T:
-    """Run one piece of work on the engine that the server uses too, and close it properly."""
+def with_engine(
+    work: Callable[[Engine], Awaitable[T]], *, settings: Settings | None = None, logins: bool | None = None
+) -> T:
+    """Run one piece of work on the engine that the server uses too, and close it properly.
+
+    ``logins``: whether a login that is due opens the browser; by default where a person sits at a terminal.
+    """
     from toolscout.server.engine import Engine
     from toolscout.settings import load_settings
 
+    logins = sys.stdin.isatty() and sys.stderr.isatty() if logins is None else logins
+
     async def main() -> T:
-        async with Engine(settings or load_settings(), terminal=True) as engine:
+        async with Engine(settings or load_settings(), terminal=True, logins=logins) as engine:
             return await work(engine)
 
     return asyncio.run(main())

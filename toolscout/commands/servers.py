@@ -39,6 +39,9 @@ def add(
     header: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE; use ${VARIABLE} for a secret. Repeatable.", show_default=False)
     ] = None,
+    oauth: Annotated[
+        bool, typer.Option("--oauth", help="A remote server that you log in to with the browser.")
+    ] = False,
     env: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE; use ${VARIABLE} for a secret. Repeatable.", show_default=False)
     ] = None,
@@ -90,6 +93,10 @@ def add(
         return
     server_id, entry, required = _entry(name, command or [], url, transport, beside or (), arg or (), settings)
     _merge_options(entry, header or (), env or (), cwd)
+    if oauth:
+        if "url" not in entry:
+            raise BadInput("--oauth is for --url.")
+        entry["auth"] = "oauth"
     if (said := sandbox_entry(sandbox, allow_network, allow_host, allow_read, allow_write)) is not None:
         entry["sandbox"] = said
     server_id = alias or server_id
@@ -123,7 +130,13 @@ def add(
         # Added again, it is installed again; and what the replaced entry ran from is nobody's any more.
         forget(gone, others, settings.home)
     servers.add(config, overwrite=replace)
-    listed = list_added([server_id], settings) if check else {}
+    # Whoever says --oauth has asked for the login.
+    listed = list_added([server_id], settings, logins=True if oauth else None) if check else {}
+    if listed.get(server_id, {}).get("login") and "auth" not in entry and not yes and sys.stdin.isatty():
+        from toolscout.commands.logging_in import log_in
+
+        if typer.confirm(f"{server_id} has a login in the browser. Log in now?", default=True, err=True):
+            listed = log_in([server_id], settings)
     if as_json:
         emit({"added": server_id, "entry": entry, "to_set": wanted, "listed": listed.get(server_id)})
     elif listed:
