@@ -26,6 +26,7 @@ from toolscout.errors import ToolscoutError
 from toolscout.server import contract
 from toolscout.server.seal import HomeSeal
 from toolscout.server.upstreams.errors import Refused
+from toolscout.server.upstreams.owner import OWNER
 from toolscout.server.wire import error_result, json_result, text_result
 from toolscout.validation import ARGUMENT_KEYS, validate
 
@@ -141,6 +142,10 @@ class App:
         params: mcp_types.CallToolRequestParams,
         arguments: dict[str, Any],
     ) -> dict[str, Any]:
+        if ctx.request is not None and not self.engine.settings.share_upstreams:
+            from toolscout.server.web.clients import owner_of
+
+            OWNER.set(owner_of(ctx.request))
         on_progress: ProgressFnT | None = None
         if ctx.meta and ctx.meta.get("progress_token") is not None:
             on_progress = ctx.session.report_progress

@@ -71,9 +71,19 @@ def identity_of(ctx: ServerRequestContext[Any, Any]) -> ClientIdentity:
     name = f"{info.name} {info.version}".strip()[:_LONGEST] if info is not None else ""
     if ctx.request is None:
         return local_identity("stdio", name)
+    user = _user()
+    peer = getattr(ctx.request, "client", None)
+    return ClientIdentity("http", user[:_LONGEST], name, peer.host if peer is not None else "")
+
+
+def own_user() -> str:
+    """The authenticated user of the request at hand, where that is one of its own."""
+    user = _user()
+    return "" if user == _SHARED else user
+
+
+def _user() -> str:
     from mcp.server.auth.middleware.auth_context import get_access_token
 
     token = get_access_token()
-    user = (token.subject or token.client_id) if token is not None else ""
-    peer = getattr(ctx.request, "client", None)
-    return ClientIdentity("http", user[:_LONGEST], name, peer.host if peer is not None else "")
+    return (token.subject or token.client_id) if token is not None else ""

@@ -50,6 +50,8 @@ class UpstreamConfig:
     disabled: bool = False
     keep_alive: float | None = None
     """Seconds that its process may idle before it is stopped, infinity for never; None: the entry does not say."""
+    shared: bool = False
+    """Whether all clients of the HTTP face share it: it holds nothing that is one client's."""
     sandbox: Policy | bool | None = None
     """What its sandbox opens; False: it wants none; None: the entry does not say."""
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -73,6 +75,7 @@ class UpstreamConfig:
             start_timeout=_milliseconds(name, "startTimeout", entry.get("startTimeout")),
             disabled=bool(entry.get("disabled", False)),
             keep_alive=_idling(name, entry.get("keep_alive")),
+            shared=entry.get("shared") is True,
             sandbox=None if entry.get("sandbox") is None else Policy.parse(name, entry["sandbox"]) or False,
             fields=dict(entry),
         )
@@ -317,6 +320,7 @@ _OWN_FIELDS = {
     "timeout",
     "startTimeout",
     "disabled",
+    "shared",
     *_URL_FIELDS,
 }
 

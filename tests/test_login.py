@@ -1,4 +1,4 @@
-"""Logging in at a remote server: a real OAuth server on loopback, with a browser that says yes and with nobody there."""
+"""Logging in at a remote server: a real OAuth server on loopback, a browser that says yes, and nobody at one."""
 
 from __future__ import annotations
 

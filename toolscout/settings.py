@@ -100,6 +100,11 @@ class Settings(BaseSettings):
     """Sandbox of the upstream processes whose entry in ``mcp.json`` does not say: none, one without files and network,
     or one without files. See docs/SANDBOX.md."""
 
+    share_upstreams: bool | None = None
+    """Whether all clients of the HTTP face share the upstreams' processes and sessions, and with them what those hold:
+    an open page, a chosen folder. By default they do not, but with several workers, where a client's calls go to any
+    of them; an entry of ``mcp.json`` with ``"shared": true`` is shared in any case. See docs/UPSTREAMS.md."""
+
     pass_env: Annotated[list[str], NoDecode] = Field(default_factory=list)
     """Further environment variables that upstream processes get, names or patterns such as ``ACME_*``; commas between
     them. ``*`` passes all, keys included. What passes without it: docs/UPSTREAMS.md."""

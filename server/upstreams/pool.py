@@ -7,6 +7,7 @@ import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,6 +15,7 @@ from toolscout.errors import NotFound, UpstreamError
 from toolscout.records import JsonObject, Server, Tool
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.telling.telemetry import Telemetry
+from toolscout.server.upstreams.owner import OWNER
 from toolscout.server.upstreams.upstream import Admit, Upstream, UpstreamStatus
 from toolscout.server.upstreams.watchdog import Watchdog
 from toolscout.settings import Settings
@@ -56,7 +58,10 @@ class UpstreamPool:
         self._load = load
         self._on_tools_changed = on_tools_changed or (lambda server_id: None)
         self._telemetry = telemetry or Telemetry()
-        self._upstreams: dict[str, Upstream] = {}
+        self._upstreams: dict[tuple[str, str], Upstream] = {}
+        """By server and by the client whose state it holds (see ``OWNER``)."""
+        self._spoke: dict[str, str] = {}
+        """Whose upstream of a server said last that its tools have changed: what it lists is what is new."""
         self._numbers = count(1)
         self._watchdog: Watchdog | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -94,7 +99,9 @@ class UpstreamPool:
         ``admit`` is asked when the upstream lives and has been compared, before anything is sent: what it raises the
         call raises.
         """
-        return await self._upstream(server_id).call(tool_name, arguments, timeout=timeout, admit=admit, **relayed)
+        return await self._upstream(server_id, OWNER.get()).call(
+            tool_name, arguments, timeout=timeout, admit=admit, **relayed
+        )
 
     async def list_tools(
         self, server_id: str, *, fresh: bool = False, patience: float = 0.0
@@ -105,7 +112,8 @@ class UpstreamPool:
         """
         from toolscout.server.upstreams.listing import read_listing
 
-        upstream = self._upstream(server_id)
+        speaker = self._spoke.get(server_id, "")
+        upstream = self._upstream(server_id, speaker if (server_id, speaker) in self._upstreams else "")
         upstream.patience = patience
         try:
             return await read_listing(upstream, fresh=fresh)
@@ -122,18 +130,17 @@ class UpstreamPool:
 
     def status(self) -> list[UpstreamStatus]:
         """All upstreams used so far, by name."""
-        return [self._upstreams[name].status() for name in sorted(self._upstreams)]
+        return [self._upstreams[key].status() for key in sorted(self._upstreams)]
 
     def life(self, server_id: str) -> tuple[int, str]:
         """Which start the process of an upstream comes from, and why the one before has ended; 0 for no process."""
-        upstream = self._upstreams.get(server_id)
+        upstream = self._upstreams.get((server_id, OWNER.get())) or self._upstreams.get((server_id, ""))
         return (upstream.life, upstream.ended) if upstream is not None and upstream.is_process else (0, "")
 
     async def stop(self, server_id: str) -> None:
         """Stop one upstream now (its configuration has changed or gone). Nothing happens if it does not run."""
-        upstream = self._upstreams.pop(server_id, None)
-        if upstream is not None:
-            await upstream.stop()
+        gone = [self._upstreams.pop(key) for key in list(self._upstreams) if key[0] == server_id]
+        await asyncio.gather(*(upstream.stop() for upstream in gone))
 
     async def close(self) -> None:
         """Stop everything; no process survives. The pool can't be used afterwards."""
@@ -151,15 +158,17 @@ class UpstreamPool:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    def _upstream(self, server_id: str) -> Upstream:
+    def _upstream(self, server_id: str, owner: str = "") -> Upstream:
         if self._closed:
             raise UpstreamError("Toolscout is shutting down.")
-        upstream = self._upstreams.get(server_id)
+        upstream = self._upstreams.get((server_id, owner))
         if upstream is not None:
             return upstream
-        if server_id not in self._load():
+        if (config := self._load().get(server_id)) is not None and owner and config.shared:
+            return self._upstream(server_id)
+        if config is None:
             raise NotFound(f"No server named '{server_id}' is configured.", hint="Add it with 'toolscout add'.")
-        upstream = self._upstreams[server_id] = Upstream(
+        upstream = self._upstreams[server_id, owner] = Upstream(
             server_id,
             self._settings,
             self._load,
@@ -168,7 +177,7 @@ class UpstreamPool:
             became_idle=self._make_room,
             on_process=self._on_process,
             on_end=self._on_end,
-            on_tools_changed=self._on_tools_changed,
+            on_tools_changed=partial(self._changed, owner),
             compare=self._compare,
             telemetry=self._telemetry,
             logins=self._logins,
@@ -176,6 +185,10 @@ class UpstreamPool:
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep())
         return upstream
+
+    def _changed(self, owner: str, server_id: str) -> None:
+        self._spoke[server_id] = owner
+        self._on_tools_changed(server_id)
 
     # when they end
 
@@ -192,9 +205,11 @@ class UpstreamPool:
         while True:
             await asyncio.sleep(min(15.0, max(0.02, self._settings.upstream_idle * _SWEEP_SHARE)))
             now = time.monotonic()
-            for upstream in self._upstreams.values():
+            for key, upstream in list(self._upstreams.items()):
                 if (why := upstream.stale()) or (why := upstream.unused(now)):
                     upstream.retire(why)
+                elif key[1] and upstream.gone and now - upstream.last_used >= upstream.keep_alive:
+                    del self._upstreams[key]  # its client may never come back
 
     # processes
 

@@ -548,6 +548,12 @@ class Upstream:
         return self.link is not None and not self.in_flight and not self._stop.is_set() and self._starting is None
 
     @property
+    def gone(self) -> bool:
+        """Nothing of it lives, and nobody waits for it."""
+        keeper = self._keeper
+        return not self.in_flight and self._starting is None and (keeper is None or keeper.done())
+
+    @property
     def is_process(self) -> bool:
         """Whether it runs on this machine, as far as is known."""
         return self._transport is Transport.STDIO

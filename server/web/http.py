@@ -96,6 +96,7 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
 
     from toolscout.server.app import App
     from toolscout.server.telling.metrics import CountedBytes, Metrics
+    from toolscout.server.web.clients import ClientKeys
     from toolscout.server.web.limits import BodyLimit
 
     check_access(settings, host)
@@ -108,13 +109,14 @@ def make_http_app(engine: Engine, settings: Settings, host: str) -> Starlette:
     application = app.fastmcp.http_app(
         path=PATH,
         middleware=[
+            *([] if settings.share_upstreams else [Middleware(ClientKeys)]),
             Middleware(
                 BodyLimit,
                 most=settings.max_request_bytes,
                 seconds=settings.request_timeout,
                 total=settings.max_buffered_bytes,
                 authenticated=auth is not None,
-            )
+            ),
         ],
         stateless_http=True,
         host_origin_protection=True if hosts else "auto",

@@ -72,6 +72,9 @@ def application() -> Starlette:
 
     threading.Thread(target=_follow_parent, name="parent", daemon=True).start()
     settings = load_settings()
+    if settings.share_upstreams is None:
+        # Nothing that an upstream holds can be one client's here: its next call may go to another worker.
+        settings = settings.model_copy(update={"share_upstreams": True})
     configure_logging(settings)
     raise_file_limit()
     engine = Engine(settings, serving=True, searches=searches_at_once(int(os.environ[_WORKERS])))
