@@ -122,7 +122,7 @@ def served(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, sub
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with contextlib.ExitStack() as stack:
-        env = {**os.environ, "TOOLSCOUT_HOME": str(folder), "TOOLSCOUT_STARTER": "0"}
+        env = {**os.environ, "TOOLSCOUT_HOME": str(folder), "TOOLSCOUT_STARTER": "0", "TOOLSCOUT_SHARE_UPSTREAMS": "1"}
         if options.postgres:
             sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
             from databases import Postgres, programs

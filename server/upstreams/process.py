@@ -32,6 +32,7 @@ _POLL = 0.02
 
 def find_program(command: str, cwd: str | None, path: str | None) -> str | None:
     """The file that a command runs, or None. One with a folder in it is looked for from ``cwd``, as a shell does."""
+    command = os.path.expanduser(command)  # noqa: PTH111  (a Path would lose what a lone "./" says)
     if cwd and Path(command).name != command:
         command = str(Path(cwd).expanduser() / command)
     return shutil.which(command, path=path)
