@@ -141,7 +141,9 @@ def test_a_run_leaves_no_secret_behind(tmp_path: Path) -> None:
         str(path.relative_to(tmp_path)): names
         for folder in (home, work, temporary)
         for path in folder.rglob("*")
-        if path.is_file() and path.name not in ("mcp.json", "client.json") and (names := found_in(path.read_bytes()))
+        if path.is_file()
+        and path.name not in ("mcp.json", "client.json", "secrets.json")
+        and (names := found_in(path.read_bytes()))
     }
     # In the person's own configuration is what they put there, and nothing that was taken over from a client's.
     assert found_in((home / "mcp.json").read_bytes()) == {"literal", "argument of the upstream", "header"}
