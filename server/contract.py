@@ -216,7 +216,12 @@ INVOKE_INPUT: dict[str, Any] = {
             "description": "The tool's arguments as an object that matches its input schema.",
             "default": {},
         },
-        "timeout_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait, at most."},
+        "timeout_s": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": 3600,
+            "description": "Seconds to wait, at most.",
+        },
         "dry_run": {"type": "boolean", "default": False, "description": "Validate and show the call, do not make it."},
     },
     "required": ["tool_id"],
