@@ -311,6 +311,7 @@ def test_a_client_that_is_set_up_by_hand_says_where(where: Machine) -> None:
 @pytest.mark.parametrize(
     ("client", "expected"),
     [
+        ("claude-code", {"type": "http", "alwaysLoad": True, "url": "http://h/mcp"}),
         ("gemini", {"httpUrl": "http://h/mcp"}),
         ("opencode", {"type": "remote", "url": "http://h/mcp"}),
         ("cline", {"type": "streamableHttp", "url": "http://h/mcp"}),
@@ -321,6 +322,7 @@ def test_a_client_that_is_set_up_by_hand_says_where(where: Machine) -> None:
 )
 def test_each_client_names_a_remote_server_its_way(client: str, expected: dict[str, str]) -> None:
     assert connect.own_entry(get_client(client), url="http://h/mcp") == expected
+    assert connect.own_entry(get_client("claude-code"))["alwaysLoad"] is True
     goose = connect.own_entry(get_client("goose"), url="http://h/mcp")
     assert (goose["uri"], goose["type"], goose["enabled"]) == ("http://h/mcp", "streamable_http", True)
 

@@ -47,6 +47,8 @@ class Client:
 
 
 _TYPED = Form(local={"type": "stdio"}, remote={"type": "http"})
+_LOADED = {"alwaysLoad": True}
+"""Claude Code hides tools behind a search of its own; ours are the few that it is to see."""
 _OF_GOOSE = {
     "name": "toolscout",
     "description": "Finds and calls tools of other servers",
@@ -60,7 +62,10 @@ CLIENTS: dict[str, Client] = {
         Client(
             "claude", "Claude Desktop", places.claude, "Quit Claude Desktop fully and start it again.", Form(url=None)
         ),
-        Client("claude-code", "Claude Code", places.claude_code, "Start a new Claude Code session.", _TYPED),
+        Client(
+            "claude-code", "Claude Code", places.claude_code, "Start a new Claude Code session.",
+            Form(local={"type": "stdio", **_LOADED}, remote={"type": "http", **_LOADED}),
+        ),
         Client(
             "cursor", "Cursor", places.files("~/.cursor/mcp.json", ".cursor/mcp.json"),
             "Cursor picks it up by itself; check Settings > MCP.",
