@@ -1,4 +1,4 @@
-"""What the home keeps of each server beside its entry: the wish that it be started anew, which every process sees."""
+"""What the home keeps of each server beside its entry: its log, and the wish that it be started anew."""
 
 from __future__ import annotations
 
@@ -10,8 +10,32 @@ _FOLDER = "servers"
 
 
 def restart_file(home: Path, name: str) -> Path:
-    """The file whose time says when a person last wanted a server started anew."""
-    return home / _FOLDER / f"{quote(name, safe='')}.restart"
+    """The file whose time says when a person last wanted a server started anew: every process looks at it."""
+    return _file(home, name, ".restart")
+
+
+def log_file(home: Path, name: str) -> Path:
+    """What a server has written to stderr; what is older lies in `older`."""
+    return _file(home, name, ".log")
+
+
+def older(log: Path) -> Path:
+    """The part of a log that comes before it."""
+    return log.with_name(f"{log.name}.1")
+
+
+def ask_restart(home: Path, name: str) -> None:
+    """Have every process that runs a server start it anew at its next call."""
+    path = restart_file(home, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def forget_files(home: Path, name: str) -> None:
+    """Remove what is kept of a server."""
+    log = log_file(home, name)
+    for path in (log, older(log), restart_file(home, name)):
+        path.unlink(missing_ok=True)
 
 
 def stamp(path: Path) -> int:
@@ -20,3 +44,7 @@ def stamp(path: Path) -> int:
         return os.stat(path).st_mtime_ns  # noqa: PTH116  (at each call: half as long as Path.stat)
     except OSError:
         return 0
+
+
+def _file(home: Path, name: str, ending: str) -> Path:
+    return home / _FOLDER / (quote(name, safe="") + ending)

@@ -46,11 +46,19 @@ class Tail:
         self._limit = limit
         self._data = bytearray()
         self._shown: tuple[object, str] = (None, "")
+        self._follow: Callable[[bytes], None] | None = None
         self.total = 0
+
+    def follow(self, take: Callable[[bytes], None]) -> None:
+        """Hand on what is kept, and all that comes."""
+        take(bytes(self._data))
+        self._follow = take
 
     def add(self, data: bytes) -> None:
         """Append; what no longer fits is dropped at the front."""
         self.total += len(data)
+        if self._follow is not None:
+            self._follow(data)
         if len(data) >= self._limit:
             self._data[:] = data[len(data) - self._limit :]
             return

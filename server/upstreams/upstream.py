@@ -38,7 +38,8 @@ from toolscout.server.upstreams.errors import (
     unreadable,
     with_texts,
 )
-from toolscout.server.upstreams.folder import restart_file, stamp
+from toolscout.server.upstreams.folder import log_file, restart_file, stamp
+from toolscout.server.upstreams.log import ServerLog
 from toolscout.server.upstreams.notices import Notices
 from toolscout.server.upstreams.stateful import STATEFUL_TIMES, keeps_state
 from toolscout.settings import Settings
@@ -467,6 +468,7 @@ class Upstream:
         """Hold the connection from its start to its end, in this one task."""
         from toolscout.server.upstreams.link import open_link
 
+        link: Link | None = None
         try:
             async with open_link(
                 config,
@@ -496,6 +498,8 @@ class Upstream:
         finally:
             if self._process is not None:
                 self._on_end(self._process)
+                how = "Toolscout stopped it" if self._stop.is_set() else f"it {self._how()}"
+                self._log.note(f"ended: {link.retired if link is not None and link.retired else how}")
 
     def _answered_with(self, answer: Answer) -> None:
         self._answer = answer
@@ -503,6 +507,9 @@ class Upstream:
     def _spawned(self, process: UpstreamProcess) -> None:
         self._process = process
         self._on_process(process)
+        self._log = ServerLog(log_file(self._settings.home, self.server_id), self._hider)
+        self._log.note(f"started: process {process.pid}")
+        process.stderr.follow(self._log.add)
 
     def _ended(self, link: Link, _: asyncio.Task[None]) -> None:
         """The keeper has finished: note why."""

@@ -1,4 +1,4 @@
-"""``set``, ``enable``, ``disable``: change servers that are configured."""
+"""``set``, ``enable``, ``disable``, ``restart``: change servers that are configured."""
 
 from __future__ import annotations
 
@@ -129,6 +129,23 @@ def enable(names: Annotated[list[str], typer.Argument(help="Names from `toolscou
 def disable(names: Annotated[list[str], typer.Argument(help="Names from `toolscout list`.")]) -> None:
     """Switch servers off: nothing of them is called until they are enabled; they stay configured."""
     _switch(names, disabled=True)
+
+
+def restart(names: Annotated[list[str], typer.Argument(help="Names from `toolscout list`.")]) -> None:
+    """Have every running Toolscout of this home start servers anew.
+
+    Calls that they have not answered yet end with an error; each is started again by its next call.
+    """
+    from toolscout.server.config import ServersFile
+    from toolscout.server.upstreams.folder import ask_restart
+
+    settings = load_settings()
+    servers = ServersFile(settings.servers_file)
+    for name in names:
+        servers.entry(name)
+    for name in names:
+        ask_restart(settings.home, name)
+    say(f"{', '.join(names)}: stopped where Toolscout runs, and started anew by the next call.")
 
 
 def _switch(names: Sequence[str], *, disabled: bool) -> None:

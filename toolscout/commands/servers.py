@@ -317,6 +317,7 @@ def remove(
     What the catalog knew before (from a crawl, say) it knows again: as a server that is not installed.
     """
     from toolscout.server.config import ServersFile
+    from toolscout.server.upstreams.folder import forget_files
 
     settings = load_settings()
     servers = ServersFile(settings.servers_file)
@@ -327,6 +328,7 @@ def remove(
     confirm(f"Remove {', '.join(names)}?", yes)
     for name in names:
         servers.remove(name)
+        forget_files(settings.home, name)
     _forget_installations(names, present, settings)
 
     kept: list[str] = []
