@@ -593,14 +593,15 @@ class Engine:
         trust: bool | None = None,
         patience: float = 0.0,
         fresh: bool = True,
+        listed: tuple[Server, list[Tool]] | None = None,
     ) -> Change:
         """List a configured server's tools, put them into the catalogue, and bring the index up to date.
 
         A tool that is known and has changed is quarantined until it is reviewed, unless ``accept_changes``; a new one
         is, unless ``trust`` (by default only where nothing of the server is known yet, and by the setting
         ``trust_imports``). ``patience``: seconds that its start may take, where that is more than the settings allow;
-        a first start that fetches a package or an image
-        has five minutes. Without ``fresh`` the listing at hand will do.
+        a first start that fetches a package or an image has five minutes. Without ``fresh`` the listing at hand will
+        do, and with ``listed`` nobody is asked.
 
         Raises:
             UpstreamError, NotAllowed: the server cannot be started or needs a value that is not set.
@@ -610,7 +611,7 @@ class Engine:
         config = self._upstreams().get(name)
         if config is not None and fetches(config) and not await self._run(lambda: self.catalogue.has_listed(name)):
             patience = max(patience, _INSTALL_SECONDS)
-        server, tools = await self.pool.list_tools(name, fresh=fresh, patience=patience)
+        server, tools = listed or await self.pool.list_tools(name, fresh=fresh, patience=patience)
         known = await self._run(lambda: self.catalogue.get_server(name))
         if known is not None and known.sources and config is not None and runs(known, config.fields):
             # A catalogue says more of a server (licence, homepage, what it is for) than the server does itself.

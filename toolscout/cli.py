@@ -31,6 +31,7 @@ from toolscout.commands import (
     synthesis,
     training,
     training_caller,
+    updating,
     use,
 )
 from toolscout.errors import BadInput, Interrupted, ToolscoutError
@@ -86,6 +87,7 @@ for _name, _command, _short in (
     ("set", managing.set_server, "Change a server."),
     ("enable", managing.enable, "Switch servers on."),
     ("disable", managing.disable, "Switch servers off."),
+    ("update", updating.update, "Bring packages to their newest version."),
     ("restart", managing.restart, "Start servers anew."),
     ("logs", logs.logs, "Show what a server wrote."),
     ("list", servers.list_servers, "List the configured servers."),
