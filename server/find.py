@@ -31,7 +31,10 @@ ADVICE_PROBED = (
     "another way to do this."
 )
 ADVICE_DENIED = "The tools that fit are denied by this installation's policy. Go on without them, or tell the user."
-ADVICE_UNAVAILABLE = "unavailable: its server is not configured here and did not answer when it was last checked."
+ADVICE_UNAVAILABLE = (
+    "unavailable: its server is switched off here, which the user ends by: toolscout enable {server_id}; or it did not "
+    "answer when it was last checked."
+)
 ADVICE_ABSENT = "{product} is not installed here"
 ADVICE_UNKNOWN = (
     "No server for {product} is installed or in the built-in catalog. Say so: the nearest tools are no substitute."

@@ -351,6 +351,13 @@ def test_own_entry_is_never_imported(tmp_path: Path, entry: dict[str, Any]) -> N
     assert [i.why for i in plan.items] == ["is Toolscout itself"]
 
 
+def test_the_home_is_no_project(tmp_path: Path) -> None:
+    (tmp_path / ".cursor").mkdir()
+    write(tmp_path / ".cursor" / "mcp.json", {"mcpServers": {"a": {"command": "a"}}})
+    entries = read_sources(["cursor"], Machine(home=tmp_path, platform="linux", env={}, project=tmp_path)).entries
+    assert [(entry.name, entry.scope) for entry in entries] == [("a", "user")]
+
+
 def test_two_servers_with_different_values_under_one_name_get_two_references(tmp_path: Path) -> None:
     servers = {n: {"command": n, "env": {"SERVICE_TOKEN": f"value-number-{n}"}} for n in ("one", "two", "three")}
     servers["three"]["env"] = {"SERVICE_TOKEN": "value-number-one"}

@@ -18,7 +18,12 @@ class Machine:
     platform: str = sys.platform
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     project: Path | None = field(default_factory=Path.cwd)
-    """Folder whose project-level configuration is read too; None leaves project files out."""
+    """Folder whose project-level configuration is read too; None leaves project files out. The home is none: what lies
+    there is the person's own."""
+
+    def __post_init__(self) -> None:
+        if self.project == self.home:
+            object.__setattr__(self, "project", None)
 
     @property
     def windows(self) -> bool:
