@@ -141,6 +141,7 @@ def test_a_name_gives_the_original_before_its_look_alike(with_copy: Built) -> No
     index = opened(with_copy)
     for name in ("github", "Zap"):  # the second is the copy's alone
         assert [s.server_id for s in index.servers_called(name)] == ["acme/github", "aaa/github"]
+    assert [s.server_id for s in index.servers_called("git hu")] == ["acme/github", "aaa/github"]  # it has it in it
     found = index.server_of("npm:@aaa/github-mcp")
     assert found is not None and found.server_id == "aaa/github" and index.server_of("npm:@aaa/none") is None
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from toolscout.index import fusion
 from toolscout.index.encoder import Encoder
 from toolscout.index.meanings import MeaningParams, meaning_params, means_product
-from toolscout.index.names import id_hash, name_hash
+from toolscout.index.names import id_hash, name_hash, squashed
 from toolscout.index.pack.file import PackFile
 from toolscout.index.pack.storage import PackStorage
 from toolscout.index.products import Mention
@@ -26,6 +26,9 @@ UNSURE = 0.1
 """How much of the weight a product gets that a request names for sure, and one whose name is likely a word there."""
 
 _ALIKE = 64
+_SHORTEST = 4
+"""Characters of a name that is looked for inside ids."""
+
 _NAMED_ROWS = 200
 """Tools of the named products that are candidates."""
 
@@ -68,13 +71,16 @@ class PackIndex(SearchIndex):
 
     def servers_called(self, text: str, count: int = 8) -> list[Server]:
         """Servers that a person may mean by a name: those of its maker first, then the most used; look-alikes last, and
-        never without the original. No id is a name."""
+        never without the original. No id is a name. Where none is called so, those whose id has it in it."""
         products = self.storage.products
         rows = set(np.flatnonzero(self._called(text)).tolist())
         if "/" in text:
             text = ""
         for mention in products.mentioned(text):
             rows.update(products.servers(mention.product).tolist())
+        if not rows and len(wanted := squashed(text)) >= _SHORTEST:
+            tails = (server_id.rsplit("/", 1)[-1] for server_id in self.storage.server_ids())
+            rows = {row for row, tail in enumerate(tails) if wanted in squashed(tail)}
         likes = self.storage.looks_like
         rows.update(int(likes[row]) for row in tuple(rows) if likes[row] >= 0)
         best = sorted(rows, key=lambda row: (-float(self.storage.trust[row]), row))
