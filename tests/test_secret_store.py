@@ -150,6 +150,18 @@ def test_secrets_on_the_command_line(tmp_path: Path) -> None:
     assert "No secret" in run(tmp_path, "secret", "list").stdout
 
 
+def test_connect_keeps_a_rotated_key(tmp_path: Path) -> None:
+    client = tmp_path / "client.json"
+    entry = {"command": "true", "env": {"GITHUB_TOKEN": "ghp_old0old0old0"}}
+    client.write_text(json.dumps({"mcpServers": {"github": entry}}))
+    assert run(tmp_path, "import", str(client), "--no-check", "--yes").returncode == 0
+    assert run(tmp_path, "secret", "set", "GITHUB_TOKEN", stdin="ghp_new0new0new0\n").returncode == 0
+    done = run(tmp_path, "connect", "cursor", "--file", str(client), "--replace", "--yes")
+    assert done.returncode == 0 and list(json.loads(client.read_text())["mcpServers"]) == ["toolscout"]
+    assert "Kept already with another value than in that file, which stays: GITHUB_TOKEN." in done.stdout
+    assert SecretStore(tmp_path, Settings(home=tmp_path).keyring_service)["GITHUB_TOKEN"] == "ghp_new0new0new0"
+
+
 def test_connect_leaves_nothing_in_the_shell_or_the_clients_file(tmp_path: Path) -> None:
     """What the client starts works without this shell, and the preview shows no secret."""
     secret = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"

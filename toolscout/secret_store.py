@@ -48,6 +48,17 @@ class SecretStore(MutableMapping[str, str]):
         """A secret, also one that the person put into the keyring without Toolscout; None where there is none."""
         return self._read().get(name) or read_keyring(self._service, name)
 
+    def keep(self, values: Mapping[str, str]) -> list[str]:
+        """Keep values under names that have none yet; the names that have another one, which stays."""
+        others = []
+        for name, value in values.items():
+            old = self.find(name)
+            if old != value and (old is not None or name in self):  # a locked keyring gives none
+                others.append(name)
+            elif name not in self:
+                self[name] = value
+        return others
+
     def __setitem__(self, name: str, value: str) -> None:
         """Keep a secret. Raises BadInput for a name no reference can have, or no value; StorageError if neither place
         takes it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolscout.commands.configuring import keep_shell_settings, shell_settings
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, show_diff
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, said_to_stay, say, show_diff
 from toolscout.errors import BadInput
 from toolscout.secret_store import open_store
 from toolscout.server.clients.known import NAMES
@@ -103,16 +103,20 @@ def connect(
         note(f"Set in this shell, which the client does not see; written into {home / CONFIG_FILE}: {', '.join(shell)}")
     confirm(f"{'Write' if change.after is not None else 'Delete'} {change.path}?", yes)
     backup: Path | None = None
+    differing: list[str] = []
     if undo:
         clients.apply_undo(change, home)
     else:
-        open_store(settings).update(change.secrets)
+        differing = open_store(settings).keep(change.secrets)
         keep_shell_settings(settings, shell)
         backup = clients.apply_connect(change, home)
     if as_json:
-        saved = {"backup": str(backup)} if backup else {}
+        saved: dict[str, object] = {"backup": str(backup)} if backup else {}
+        saved |= {"secrets_differing": differing} if differing else {}
         emit({"client": known.id, "file": str(change.path), "changed": True, "diff": change.diff(), **others, **saved})
         return
+    if differing:
+        say(said_to_stay(differing, "that file"))
     if undo:
         say(f"Toolscout is taken out of {known.title}.")
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -94,6 +94,14 @@ def confirm(question: str, yes: bool) -> bool:
         note("Nothing was done.")
         raise typer.Exit(1)
     return True
+
+
+def said_to_stay(names: Sequence[str], file: str) -> str:
+    """Names of kept secrets whose value another one of ``file`` did not replace, as a sentence."""
+    return (
+        f"Kept already with another value than in {file}, which stays: {', '.join(names)}. "
+        "To change one: toolscout secret set NAME"
+    )
 
 
 @contextmanager
