@@ -404,6 +404,20 @@ def test_another_value_of_a_kept_name_gets_a_name_of_its_own(tmp_path: Path) -> 
     assert config["env"] == {"SERVICE_TOKEN": "${TWO_SERVICE_TOKEN}"}
 
 
+def test_an_import_never_overwrites_a_kept_secret(tmp_path: Path) -> None:
+    store = SecretStore(tmp_path, "test")
+    store["GITHUB_TOKEN"] = "mine"
+    env = {"A": f"${{GITHUB_TOKEN:-{GITHUB_PAT}}}", "B": "${OTHER_TOKEN:-YOUR_TOKEN}"}
+    file = write(tmp_path / "m.json", {"mcpServers": {"srv": {"command": "x", "env": env}}})
+    reading, servers = read_sources([str(file)], machine(tmp_path)), ServersFile(tmp_path / "mcp.json")
+    apply_import(plan_import(reading, {}, ChainMap({}, store)), servers, store)
+    assert servers.load()["srv"].env == {"A": "${SRV_GITHUB_TOKEN}", "B": "${OTHER_TOKEN}"}
+    assert dict(store) == {"GITHUB_TOKEN": "mine", "SRV_GITHUB_TOKEN": GITHUB_PAT}
+    store["SRV_GITHUB_TOKEN"] = "rotated"
+    apply_import(plan_import(reading, {}, {}), ServersFile(tmp_path / "second.json"), store)
+    assert dict(store) == {"GITHUB_TOKEN": "mine", "SRV_GITHUB_TOKEN": "rotated"}
+
+
 # --- secrets ---------------------------------------------------------------------------------------------------------
 
 _KEYLIKE = st.text(string.ascii_letters + string.digits, min_size=24, max_size=48).filter(

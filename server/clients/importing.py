@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from toolscout.records import canonical_json
+from toolscout.secret_store import SecretStore
 from toolscout.server.clients.known import CLIENTS, Machine, get_client, is_client
 from toolscout.server.clients.read import Entry, Reading, read_client, read_file
 from toolscout.server.clients.redact import REFERENCE, Redactor, Secret
@@ -138,14 +139,14 @@ def plan_import(
 
 
 def apply_import(
-    plan: ImportPlan, servers: ServersFile, store: MutableMapping[str, str] | None = None, sandbox: Default = "off"
+    plan: ImportPlan, servers: ServersFile, store: SecretStore | None = None, sandbox: Default = "off"
 ) -> list[str]:
     """Write the plan's additions, in the ``sandbox`` that is in force where they say nothing; their names.
 
-    With a ``store``, their secrets are kept there first.
+    With a ``store``, their secrets are kept there first; a name that has another value there keeps it.
     """
     if store is not None:
-        store.update(plan.secrets())
+        store.keep(plan.secrets())
     for item in plan.additions:
         servers.add(UpstreamConfig.parse(item.name, dict(item.config)).confined(sandbox), overwrite=False)
     return [item.name for item in plan.additions]

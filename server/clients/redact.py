@@ -189,7 +189,7 @@ class Redactor:
     def clean(self, server: str, entry: dict[str, Any]) -> tuple[dict[str, Any], list[Secret]]:
         """``entry`` (mcpServers form) with references for secrets, and what was taken out of it."""
         found: list[Secret] = []
-        entry = {key: self._defaults(value, found) for key, value in entry.items()}
+        entry = {key: self._defaults(server, value, found) for key, value in entry.items()}
         if isinstance(entry.get("env"), dict):
             entry["env"] = {k: self._named(server, str(k), v, "env", found) for k, v in entry["env"].items()}
         if isinstance(entry.get("headers"), dict):
@@ -211,12 +211,12 @@ class Redactor:
             self._own = frozenset()
         return entry, found
 
-    def _defaults(self, value: Any, found: list[Secret]) -> Any:
+    def _defaults(self, server: str, value: Any, found: list[Secret]) -> Any:
         """``${NAME:-secret}`` loses its default: a default is a value like any other."""
         if isinstance(value, list):
-            return [self._defaults(item, found) for item in value]
+            return [self._defaults(server, item, found) for item in value]
         if isinstance(value, dict):
-            return {key: self._defaults(item, found) for key, item in value.items()}
+            return {key: self._defaults(server, item, found) for key, item in value.items()}
         if not isinstance(value, str):
             return value
 
@@ -224,8 +224,10 @@ class Redactor:
             name, default = match.group(1), match.group(2)
             if HARMLESS_VALUE.match(default) or not (secret_name(name) or secret_value(default)):
                 return match.group()
-            found.append(Secret(name, f"default of {name}", default, is_placeholder(default)))
-            return f"${{{name}}}"
+            placeholder = is_placeholder(default)
+            reference = name if placeholder else self._reference(server, name, default)
+            found.append(Secret(reference, f"default of {name}", default, placeholder))
+            return f"${{{reference}}}"
 
         return _DEFAULTED.sub(bare, value)
 

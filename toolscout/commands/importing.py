@@ -10,7 +10,7 @@ import typer
 
 from toolscout.commands.confining import AllowNetwork, Confined, sandbox_entry
 from toolscout.commands.listing import list_added, show_listed, summary
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, said_to_stay, say, table
 from toolscout.errors import BadInput, UpstreamError
 from toolscout.secret_store import SecretStore, known_values, open_store
 from toolscout.server.clients.known import NAMES
@@ -166,6 +166,8 @@ def _keep_secrets(plan: ImportPlan, keep: bool | None, yes: bool) -> bool:
 def _say_to_set(plan: ImportPlan, store: SecretStore) -> None:
     if kept := [name for name in plan.secrets() if name in store]:
         note(f"Kept among your secrets (toolscout secret list): {', '.join(kept)}.")
+    if differing := [name for name, value in plan.secrets().items() if store.find(name) not in (None, value)]:
+        note(said_to_stay(differing, "these files"))
     here = {*os.environ, *store}
     missing = {n: about for n, about in plan.to_set().items() if not n.startswith("keyring:") and n not in here}
     if missing:
