@@ -635,6 +635,19 @@ def test_connect_and_undo_restore_the_file_byte_for_byte(tmp_path: Path, home: P
             connect.plan_undo(client, where, home)
 
 
+def test_undo_shows_no_password(tmp_path: Path, home: Path) -> None:
+    where, client = machine(tmp_path), get_client("cursor")
+    entry = {"command": "x", "args": ["--password", "correct-horse"]}
+    path = write(first_path("cursor", where), {"mcpServers": {"db": entry}})
+    existing = {"db": UpstreamConfig.parse("db", {**entry, "args": ["--password", "${P}"]})}
+    connect.apply_connect(connect.plan_connect(client, where, existing=existing, replace=True), home)
+    for edited in (False, True):
+        if edited:
+            path.write_bytes(path.read_bytes() + b"\n")
+        shown = connect.plan_undo(client, where, home).diff()
+        assert "--password" in shown and "correct-horse" not in shown
+
+
 @pytest.mark.parametrize("edited", [False, True])
 @pytest.mark.parametrize("client_id", ALL)
 def test_replacing_is_undone_exactly(tmp_path: Path, home: Path, client_id: str, edited: bool) -> None:

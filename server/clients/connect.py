@@ -21,7 +21,7 @@ from toolscout.server.clients.documents import load_document, parse_document
 from toolscout.server.clients.importing import plan_import
 from toolscout.server.clients.known import Client, Machine, Place
 from toolscout.server.clients.read import IS_DISABLED, IS_TOOLSCOUT, Reading, is_toolscout, read_place, usual
-from toolscout.server.clients.redact import mask_line
+from toolscout.server.clients.redact import Redactor, mask_line
 from toolscout.server.config import UpstreamConfig
 
 NAME = "toolscout"
@@ -50,7 +50,7 @@ class Change:
     """Values that stand with those that are taken out, by the names that Toolscout's entries refer to them by."""
 
     hidden: frozenset[str] = field(default_factory=frozenset, repr=False)
-    """All values of the file's entries that are secrets."""
+    """All values of the file's entries that are secrets, before and after."""
 
     @property
     def needed(self) -> bool:
@@ -193,7 +193,7 @@ def plan_connect(
     secrets = {name: value for server in taken_out for name, value in others.secrets[server].items()}
     return Change(
         client.id, place.path, keys, before, after, place.scope, others.had, others.only_here, taken_out, secrets,
-        others.hidden,
+        _hidden(client, place, machine, before, after),
     )  # fmt: skip
 
 
@@ -204,7 +204,6 @@ class _Others:
     had: tuple[str, ...]
     only_here: tuple[str, ...]
     secrets: Mapping[str, Mapping[str, str]]
-    hidden: frozenset[str]
 
 
 def _others(
@@ -219,20 +218,33 @@ def _others(
     loaded: list[str] = []
     found: dict[str, list[str]] = {}
     secrets: dict[str, Mapping[str, str]] = {}
-    hidden: set[str] = set()
     for entry in read_place(document, client, place, machine):
-        if entry.name == NAME or entry.problem in (IS_DISABLED, IS_TOOLSCOUT):
+        ours = entry.name == NAME or entry.problem == IS_TOOLSCOUT
+        if ours or entry.problem == IS_DISABLED or entry.scope != place.scope:
             continue
         loaded.append(entry.name)
         for item in plan_import(Reading([entry]), enabled).items:
-            hidden.update(secret.value for secret in item.secrets if not secret.placeholder)
             if item.same_as:
                 found.setdefault(item.same_as, []).append(entry.name)
                 secrets[entry.name] = item.secrets_as(enabled[item.same_as])
     had = {own if own in names else names[0] for own, names in found.items() if own in names or len(names) == 1}
-    return _Others(
-        tuple(n for n in loaded if n in had), tuple(n for n in loaded if n not in had), secrets, frozenset(hidden)
-    )
+    return _Others(tuple(n for n in loaded if n in had), tuple(n for n in loaded if n not in had), secrets)
+
+
+def _hidden(client: Client, place: Place, machine: Machine, *versions: bytes | None) -> frozenset[str]:
+    """The secrets of all entries of a file, in whatever state: each may stand in a line that a preview shows."""
+    hidden: set[str] = set()
+    for data in versions:
+        try:
+            document = parse_document((data or b"").decode("utf-8-sig"), place.path)
+            entries = read_place(document, client, place, machine)
+        except (BadInput, UnicodeDecodeError):  # whoever edits it says so
+            continue
+        redactor = Redactor(values={})
+        for entry in entries:
+            found = redactor.clean(entry.name, entry.config)[1]
+            hidden.update(secret.value for secret in found if not secret.placeholder)
+    return frozenset(hidden)
 
 
 def apply_connect(change: Change, home: Path) -> Path | None:
@@ -287,12 +299,17 @@ def plan_undo(
     except UnicodeDecodeError:
         raise BadInput(f"{place.path} is not UTF-8 text; it was left alone.") from None
     keys = tuple(record.keys) if record else (*place.within(document).key, NAME)
+
+    def change(after: bytes | None) -> Change:
+        hidden = _hidden(client, place, machine, before, after)
+        return Change(client.id, place.path, keys, before, after, place.scope, hidden=hidden)
+
     if record is not None and record.after == _sha(before):
         if not record.existed:
-            return Change(client.id, place.path, keys, before, None, place.scope)
+            return change(None)
         old = _read(Path(record.backup)) if record.backup else None
         if old is not None:  # where another Toolscout stood in it, that goes too
-            return Change(client.id, place.path, keys, before, edit.without_entry(old, place.path, keys), place.scope)
+            return change(edit.without_entry(old, place.path, keys))
     entry = edit.lookup(document, keys)
     if entry is None or not (record or (isinstance(entry, dict) and is_toolscout(NAME, usual(entry)))):
         raise NotFound(f"There is nothing to undo: {place.path} has no entry of Toolscout.")
@@ -305,7 +322,7 @@ def plan_undo(
         back = edit.lookup(parse_document(old.decode("utf-8-sig"), place.path), (*keys[:-1], name))
         if isinstance(back, dict) and edit.lookup(document, (*keys[:-1], name)) is None:
             after = edit.with_entry(after, place.path, (*keys[:-1], name), back)
-    return Change(client.id, place.path, keys, before, after, place.scope)
+    return change(after)
 
 
 def apply_undo(change: Change, home: Path) -> None:

@@ -112,8 +112,8 @@ def read_file(path: Path, machine: Machine) -> Reading:
 
 
 def read_place(document: dict[str, Any], client: Client, place: Place, machine: Machine) -> list[Entry]:
-    """The servers of one parsed file of a client, without those of single projects. Raises BadInput."""
-    return [entry for entry in _client_entries(document, client, place, machine) if entry.scope == place.scope]
+    """The servers of one parsed file of a client, those of single projects included. Raises BadInput."""
+    return list(_client_entries(document, client, place, machine))
 
 
 def _client_entries(document: dict[str, Any], client: Client, place: Place, machine: Machine) -> Iterator[Entry]:
