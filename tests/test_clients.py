@@ -520,6 +520,37 @@ def test_the_preview_masks_secrets() -> None:
     assert '"GITHUB_TOKEN"' in masked
     assert redact.mask_line('api_key = "plain words"') == 'api_key = "••••"'
     assert redact.mask_line('  "command": "npx",') == '  "command": "npx",'
+    for line, shown in {
+        "+      DB_PASSWORD: hunter2,plain": "+      DB_PASSWORD: ••••",
+        '-  DB_PASSWORD: "hunter 2"': '-  DB_PASSWORD: "••••"',
+        "   envs: {A: b, DB_PASSWORD: hunter2, C: d}": "   envs: {A: b, DB_PASSWORD: ••••, C: d}",
+        ' "env": {"A": "b", "DB_PASSWORD": "hunter2", "PIN": 1234}': ' "env": {"A": "b", "DB_PASSWORD": "••••", "PIN": ••••}',
+        "+db_pin = 1234": "+db_pin = ••••",
+        "   MAX_TOKENS: 4000": "   MAX_TOKENS: 4000",
+        "   DB_PASSWORD: ${DB_PASSWORD}": "   DB_PASSWORD: ${DB_PASSWORD}",
+        '   "args": ["--key=", "x"]': '   "args": ["--key=", "x"]',
+    }.items():
+        assert redact.mask_line(line) == shown
+
+
+@pytest.mark.parametrize(
+    ("client_id", "document"),
+    [
+        ("cursor", {"mcpServers": {"db": {"command": "x", "args": ["--password", "hunter2plain"], "disabled": True}}}),
+        ("cursor", {"mcpServers": {"db": {"url": "ws://x", "headers": {"X-Key": "a", "B": "Bearer hunter2plain"}}}}),
+        ("cursor", {"mcpServers": {"toolscout": {"command": "toolscout", "args": ["--password", "hunter2plain"]}}}),
+        (
+            "claude-code",
+            {"projects": {"/p": {"mcpServers": {"db": {"command": "x", "args": ["--password", "hunter2plain"]}}}}},
+        ),
+    ],
+)
+def test_the_preview_hides_secrets_of_every_entry(tmp_path: Path, client_id: str, document: dict[str, Any]) -> None:
+    where = machine(tmp_path)
+    path = write(first_path(client_id, where), document)
+    change = connect.plan_connect(get_client(client_id), where)
+    assert "hunter2plain" in change.hidden, path
+    assert "hunter2plain" not in change.diff()
 
 
 # --- JSON with comments ----------------------------------------------------------------------------------------------

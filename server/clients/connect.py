@@ -67,7 +67,8 @@ class Change:
         lines = difflib.unified_diff(old, new, *names, n=2, lineterm="")
         text = "\n".join(line if line.startswith(("---", "+++", "@@")) else mask_line(line) for line in lines)
         for value in sorted(self.hidden, key=len, reverse=True):
-            for written in (value, json.dumps(value)[1:-1]):
+            lines_of = [line.strip() for line in value.splitlines()]
+            for written in (value, json.dumps(value)[1:-1], *(line for line in lines_of if len(line) >= 8)):
                 text = text.replace(written, "••••")
         return text
 

@@ -178,9 +178,9 @@ def _entry(
     notes = variables.notes
     problem: str | None = None
     config: dict[str, Any] = {}
+    entry = usual(variables.translate(raw))
+    url = next((entry[f] for f in _URL_FIELDS if isinstance(entry.get(f), str) and entry[f].strip()), None)
     try:
-        entry = usual(variables.translate(raw))
-        url = next((entry[f] for f in _URL_FIELDS if isinstance(entry.get(f), str) and entry[f].strip()), None)
         if entry.get("command"):
             config = _stdio(entry, place, machine, notes)
         elif url:
@@ -190,7 +190,7 @@ def _entry(
         else:
             problem = "has neither a command nor a url"
     except ValueError as error:
-        problem = str(error)
+        problem, config = str(error), {**entry, "url": url}  # a preview hides its secrets, too
     if problem is None and is_toolscout(name, config):
         problem = IS_TOOLSCOUT
     elif problem is None and (raw.get("disabled") is True or raw.get("enabled") is False):

@@ -401,7 +401,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'([^\']*)\'')
 def mask_line(line: str) -> str:
     """A line of a configuration file fit for a terminal: quoted values that look like secrets become dots."""
     strings = [m.group(1) or m.group(2) or "" for m in _QUOTED.finditer(line)]
-    name = re.match(r"\s*([A-Za-z0-9_.-]+)\s*=", line)
+    name = re.match(r"[+-]?\s*(?:- )?([A-Za-z0-9_.-]+)\s*[=:]", line)
     names = [strings[0]] if len(strings) > 1 else []
     names += [name.group(1)] if name else []
     hidden = any(secret_name(n) for n in names)
@@ -409,8 +409,29 @@ def mask_line(line: str) -> str:
     def masked(match: re.Match[str]) -> str:
         text = match.group(1) or match.group(2) or ""
         is_value = not names or text != names[0] or match.start() > line.find(text) + len(text)
-        if is_value and text and not REFERENCE.fullmatch(text) and (hidden or secret_value(text)):
+        before = _NAME_BEFORE.search(line[: match.start()])
+        telling = hidden or (before is not None and secret_name(before[1]))
+        if is_value and text and not REFERENCE.fullmatch(text) and (telling or secret_value(text)):
             return f"{match.group()[0]}••••{match.group()[-1]}"
         return match.group()
 
-    return _QUOTED.sub(masked, line)
+    return _mask_plain(_QUOTED.sub(masked, line))
+
+
+_NAME_BEFORE = re.compile(r"([A-Za-z0-9_.-]+)[\"']?\s*[:=]\s*$")
+_PLAIN = re.compile(r"([A-Za-z_][\w.-]*)[\"']?\s*(?::\s+|=\s*)(?=[^\s\"'\[{|>•])")
+
+
+def _mask_plain(line: str) -> str:
+    """``line`` with dots for unquoted values (of YAML, numbers) whose name is a secret's."""
+    quoted = [m.span() for m in _QUOTED.finditer(line)]
+    for match in _PLAIN.finditer(line):
+        start = match.end()
+        if not secret_name(match[1]) or any(first < start < end for first, end in quoted):
+            continue
+        flow = re.search(r"[{\[]", line[: match.start()])
+        value = re.match(r"[^,}\]]*" if flow else r".*?(?=,?$)", line[start:])[0].rstrip()  # type: ignore[index]
+        number = match[1].lower().endswith("tokens") and value.isdigit()
+        if not (number or HARMLESS_VALUE.match(value) or REFERENCE.fullmatch(value)):
+            return f"{line[:start]}••••{_mask_plain(line[start + len(value) :])}"
+    return line

@@ -57,7 +57,7 @@ class Variables:
         path = self._folder / Path(match[2].replace("~", str(self._machine.home), 1))
         try:
             return path.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError):
+        except (OSError, ValueError):  # also no UTF-8, or no path
             self.notes.append(f"{match[2]} could not be read")
             return match[0]
 
