@@ -17,12 +17,13 @@ from toolscout.errors import BadInput, NotFound, StorageError
 from toolscout.files import write_json
 from toolscout.records import JsonObject, Transport
 from toolscout.server.sandbox.policy import Default, Policy
-from toolscout.server.secrecy.secrets import Resolver, references
+from toolscout.server.secrecy.secrets import Resolver, bare_names, references
 from toolscout.server.shell_lines import own_names
 
 _HTTP_NAMES = {"http", "streamable-http", "streamable_http", "streamablehttp"}
 _URL_FIELDS = ("url", "serverUrl", "httpUrl")
 _LOCK_SECONDS = 10.0
+_OWN_PREFIX = "TOOLSCOUT_"
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class UpstreamConfig:
                 url=url,
                 headers=_texts(name, "headers", entry.get("headers")),
                 auth=_optional_text(name, "auth", entry.get("auth")),
-            )
+            )._checked()
         if not command:
             raise BadInput(f"Server '{name}': it has neither 'command' nor 'url'.")
         args = entry.get("args") or []
@@ -104,7 +105,17 @@ class UpstreamConfig:
             args=tuple(_text(a) for a in args),
             env=_texts(name, "env", entry.get("env")),
             cwd=_optional_text(name, "cwd", entry.get("cwd")),
-        )
+        )._checked()
+
+    def _checked(self) -> UpstreamConfig:
+        """Itself. Raises BadInput where it refers to what is Toolscout's own: no server gets to know that."""
+        names = bare_names(self.references(defaulted=True))
+        if own := [name for name in names if name.upper().startswith(_OWN_PREFIX)]:
+            raise BadInput(
+                f"Server '{self.name}': {', '.join(own)} is Toolscout's own, which no server is handed.",
+                "Keep what it needs under another name.",
+            )
+        return self
 
     @classmethod
     def stdio(
@@ -155,13 +166,19 @@ class UpstreamConfig:
         said = {"network": True} if default == "network" else True
         return UpstreamConfig.parse(self.name, {**self.fields, "sandbox": said})
 
-    def references(self) -> list[str]:
-        """Names of the secrets and variables that this entry refers to."""
+    def references(self, *, defaulted: bool = False) -> list[str]:
+        """Names of the secrets and variables that this entry refers to; those with a default only if ``defaulted``."""
         left = own_names(self.command, self.args, self.env)
         values = [self.cwd or "", self.url, self.auth or "", *self.env.values(), *self.headers.values()]
-        return list(
-            dict.fromkeys([*(n for n in references([self.command, *self.args]) if n not in left), *references(values)])
-        )
+        started = (n for n in references([self.command, *self.args], defaulted=defaulted) if n not in left)
+        return list(dict.fromkeys([*started, *references(values, defaulted=defaulted)]))
+
+    def handed(self, values: Container[str], own: Container[str] = ()) -> list[str]:
+        """Names among ``values`` that it refers to and that are not its ``own``: it gets to know what they hold."""
+        from toolscout.server.clients.redact import AMBIENT
+
+        names = bare_names(self.references(defaulted=True))
+        return [name for name in names if name in values and name not in own and name not in AMBIENT]
 
     def missing(self, values: Container[str]) -> list[str]:
         """Those of its `references` that are not among ``values``; what only the keyring knows is not looked for."""

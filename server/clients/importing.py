@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from toolscout.errors import BadInput
 from toolscout.records import canonical_json
 from toolscout.secret_store import SecretStore
 from toolscout.server.clients.known import CLIENTS, Machine, get_client, is_client
@@ -33,6 +35,9 @@ class Planned:
     """The entry as it will be written: secrets replaced by references."""
 
     secrets: tuple[Secret, ...] = ()
+    handed: tuple[str, ...] = ()
+    """Names with a value here that it refers to, though its entry does not hold the value."""
+
     same_as: str = ""
     """For ``same``: the configured server's name."""
 
@@ -130,12 +135,24 @@ def plan_import(
             why = "already there" if same == wanted else f"the same as {same}"
             plan.items.append(Planned(entry, wanted, "same", why, config, tuple(secrets), same_as=same))
             continue
+        try:
+            UpstreamConfig.parse(wanted, config)
+        except BadInput as error:
+            plan.items.append(Planned(entry, wanted, "skip", str(error), config))
+            continue
         name = _free_name(wanted, entry, names)
         why = "" if name == wanted else f"renamed: {wanted} is another server"
         known[identity(config)] = name
         names.add(name)
         plan.items.append(Planned(entry, name, "add", why, config, tuple(secrets)))
+    here = {*plan.secrets(), *(os.environ if values is None else values)}
+    plan.items = [replace(item, handed=_handed(item, here)) if item.action == "add" else item for item in plan.items]
     return plan
+
+
+def _handed(item: Planned, values: Container[str]) -> tuple[str, ...]:
+    own = {secret.reference for secret in item.secrets if not secret.placeholder}
+    return tuple(UpstreamConfig.parse(item.name, item.config).handed(values, own))
 
 
 def apply_import(

@@ -130,15 +130,15 @@ def _telling(value: str) -> list[str]:
     return found
 
 
-def references(values: Iterable[str]) -> list[str]:
-    """Names that the values refer to, in order, without the ones that have a default."""
+def references(values: Iterable[str], *, defaulted: bool = False) -> list[str]:
+    """Names that the values refer to, in order, without the ones that have a default unless ``defaulted``."""
     found: dict[str, None] = {}
     for value in values:
         if whole := _WHOLE_KEYRING.fullmatch(value):
             found[f"keyring:{whole['name']}"] = None
             continue
         for match in REFERENCE.finditer(value):
-            if match["default"] is None:
+            if defaulted or match["default"] is None:
                 found[f"keyring:{match['name']}" if match["kind"] == "keyring" else match["name"]] = None
     return list(found)
 

@@ -148,6 +148,7 @@ def _show_plan(plan: ImportPlan) -> None:
     for item in plan.items:
         remarks = [item.why] if item.why else []
         remarks += list(item.entry.notes) if item.action == "add" else []
+        remarks += [f"it is handed your {', '.join(item.handed)}"] if item.handed else []
         remarks += [f"{s.where} -> ${s.reference}" for s in item.secrets]
         where = item.entry.source if item.entry.scope == "user" else f"{item.entry.source} ({item.entry.scope})"
         what = {"add": "take over", "same": "have it", "skip": "leave"}[item.action]
@@ -188,6 +189,7 @@ def _plan_json(plan: ImportPlan) -> dict[str, Any]:
                 "scope": i.entry.scope,
                 "entry": dict(i.config),
                 "secrets": [{"where": s.where, "reference": s.reference} for s in i.secrets],
+                "handed": list(i.handed),
                 "notes": list(i.entry.notes),
             }
             for i in plan.items

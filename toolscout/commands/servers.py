@@ -111,7 +111,7 @@ def add(
     if policy is not None:
         note(f"  in a sandbox: it {policy.shown()}")
     kept = {secret.reference: secret.value for secret in secrets if not secret.placeholder}
-    if handed := [n for n in config.references() if n in values and n not in kept]:
+    if handed := config.handed(values, kept):
         # A catalogue entry names them, not the person: it may ask for a key that is none of its business.
         note(f"  it is handed your {', '.join(handed)}")
     if config.auth == "oauth":
