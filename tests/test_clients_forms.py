@@ -76,6 +76,7 @@ def test_every_client_is_read_and_no_key_is_copied(where: Machine, tmp_path: Pat
 
 def test_variables_of_opencode_gemini_and_files(where: Machine) -> None:
     (where.home.parent / "key.txt").write_text(f"{KEY}\n")
+    (note := where.home.parent / "note.txt").write_text("plain words\n")
     entry = {
         "type": "local",
         "command": ["x", "{env:MODE}"],
@@ -85,14 +86,25 @@ def test_variables_of_opencode_gemini_and_files(where: Machine) -> None:
             "API_TOKEN": "{file:key.txt}",
             "C": "$c",
             "D": "{file:no}",
+            "NOTE": "see {file:note.txt}",
         },
     }
     plan = planned(where, {"mcp": {"srv": entry, "off": {"enabled": False}}})
     (item,) = plan.additions
     assert item.config["args"] == ["${MODE}"]
-    env = {"A": "${A_NAME}", "B": "${B_NAME}", "API_TOKEN": "${SRV_API_TOKEN}", "C": "$c", "D": "{file:no}"}
+    env = {
+        "A": "${A_NAME}",
+        "B": "${B_NAME}",
+        "API_TOKEN": "${SRV_API_TOKEN}",
+        "C": "$c",
+        "D": "{file:no}",
+        "NOTE": "see ${NOTE}",
+    }
     assert item.config["env"] == env
-    assert plan.secrets() == {"SRV_API_TOKEN": KEY}
+    assert plan.secrets() == {"SRV_API_TOKEN": KEY, "NOTE": "plain words"}
+    assert f"what {note} holds" in [secret.where for secret in item.secrets]
+    (inside,) = planned(where, {"mcp": {"srv": {"type": "local", "command": "x --say {file:note.txt}"}}}).additions
+    assert (inside.config["args"], inside.secrets[0].value) == (["--say", "${FILE_NOTE_TXT}"], "plain words")
     assert item.entry.notes == ("no could not be read",)
 
 

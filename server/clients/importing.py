@@ -129,7 +129,7 @@ def plan_import(
             plan.items.append(Planned(entry, entry.name, "skip", entry.problem))
             continue
         wanted = re.sub(r"[\x00-\x1f\x7f]+", "-", entry.name).strip() or entry.source
-        config, secrets = redactor.clean(wanted, entry.config)
+        config, secrets = redactor.clean(wanted, entry.config, entry.files)
         same = known.get(identity(config))
         if same is not None:
             why = "already there" if same == wanted else f"the same as {same}"

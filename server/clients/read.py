@@ -60,6 +60,9 @@ class Entry:
     wants: Mapping[str, str] = field(default_factory=dict)
     """Variables that the client would ask the person for (VS Code's inputs), with what they are."""
 
+    files: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+    """Path and content of the files that it reads (``{file:...}``), by the references that stand for them."""
+
 
 @dataclass
 class Reading:
@@ -197,7 +200,8 @@ def _entry(
         problem = IS_DISABLED
     if any(raw.get(f) for f in _FILTERS):
         notes.append("its tool filter is not taken over")
-    return Entry(name, config, source, place.path, place.scope, problem, tuple(dict.fromkeys(notes)), variables.wants)
+    said = tuple(dict.fromkeys(notes))
+    return Entry(name, config, source, place.path, place.scope, problem, said, variables.wants, variables.files)
 
 
 def usual(entry: dict[str, Any]) -> dict[str, Any]:

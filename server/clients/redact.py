@@ -186,9 +186,18 @@ class Redactor:
         """What a shell of the entry at hand replaces itself: such a name can stand for nothing there."""
         self._depth = 0
 
-    def clean(self, server: str, entry: dict[str, Any]) -> tuple[dict[str, Any], list[Secret]]:
-        """``entry`` (mcpServers form) with references for secrets, and what was taken out of it."""
+    def clean(
+        self, server: str, entry: dict[str, Any], files: Mapping[str, tuple[str, str]] | None = None
+    ) -> tuple[dict[str, Any], list[Secret]]:
+        """``entry`` (mcpServers form) with references for secrets, and what was taken out of it.
+
+        ``files``: path and content of files, by the names that it refers to them by; each is a secret, whatever it is.
+        """
         found: list[Secret] = []
+        entry = {
+            key: self._files(server, value, files or {}, found, named=key in ("env", "headers"))
+            for key, value in entry.items()
+        }
         entry = {key: self._defaults(server, value, found) for key, value in entry.items()}
         if isinstance(entry.get("env"), dict):
             entry["env"] = {k: self._named(server, str(k), v, "env", found) for k, v in entry["env"].items()}
@@ -210,6 +219,22 @@ class Redactor:
                 entry["args"] = [*before, self._line(server, args[line], found), *after]
             self._own = frozenset()
         return entry, found
+
+    def _files(
+        self, server: str, value: Any, files: Mapping[str, tuple[str, str]], found: list[Secret], *,
+        named: bool = False, name: str = "",
+    ) -> Any:  # fmt: skip
+        """``value`` with free names for those of ``files``: that of the variable or header, if it is ``named``."""
+        if isinstance(value, list):
+            return [self._files(server, item, files, found) for item in value]
+        if isinstance(value, dict):
+            return {k: self._files(server, v, files, found, name=str(k) if named else "") for k, v in value.items()}
+        for stand_in, (path, content) in files.items() if isinstance(value, str) else ():
+            if f"${{{stand_in}}}" in value:
+                reference = self._reference(server, name or stand_in, content)
+                found.append(Secret(reference, f"what {path} holds", content))
+                value = value.replace(f"${{{stand_in}}}", f"${{{reference}}}")
+        return value
 
     def _defaults(self, server: str, value: Any, found: list[Secret]) -> Any:
         """``${NAME:-secret}`` loses its default: a default is a value like any other."""

@@ -19,6 +19,9 @@ _ASKED = {"config:": "VS Code's setting", "command:": "what VS Code's command an
 class Variables:
     """Translates the texts of one entry; what it wants from the person, and what is to be said, is collected.
 
+    What a file holds that an entry reads is nothing to copy: a reference stands for it, and ``files`` has its path and
+    content.
+
     Args:
         inputs: what the file asks for (VS Code's inputs), by id.
         folder: folder of the file, which the paths in ``{file:...}`` are relative to.
@@ -28,6 +31,7 @@ class Variables:
         self._machine, self._inputs, self._folder = machine, inputs, folder
         self.wants: dict[str, str] = {}
         self.notes: list[str] = []
+        self.files: dict[str, tuple[str, str]] = {}
         project = str(machine.project) if machine.project else None
         slash = "\\" if machine.windows else "/"
         self._fixed = {
@@ -56,10 +60,16 @@ class Variables:
             return f"${{{match[2]}}}"
         path = self._folder / Path(match[2].replace("~", str(self._machine.home), 1))
         try:
-            return path.read_text("utf-8").strip()
+            content = path.read_text("utf-8").strip()
         except (OSError, ValueError):  # also no UTF-8, or no path
             self.notes.append(f"{match[2]} could not be read")
             return match[0]
+        if not content:
+            return ""
+        name, number = variable_name(f"file {match[2]}"), 2
+        while self.files.setdefault(name, (str(path), content)) != (str(path), content):
+            name, number = variable_name(f"file {match[2]} {number}"), number + 1
+        return f"${{{name}}}"
 
     def _dollar(self, match: re.Match[str]) -> str:
         kind, name, default = match[1], match[2], match[3] or ""
