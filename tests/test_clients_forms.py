@@ -108,6 +108,16 @@ def test_variables_of_opencode_gemini_and_files(where: Machine) -> None:
     assert item.entry.notes == ("no could not be read",)
 
 
+def test_a_second_account_is_another_server(where: Machine) -> None:
+    work, home = ({"command": "x", "env": {"GITHUB_TOKEN": f"ghp_{who}0aaaaaaaa"}} for who in ("work", "home"))
+    unknown = {"command": "x", "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}}
+    plan = planned(where, {"mcpServers": {"work": work, "home": home, "again": home, "unknown": unknown}})
+    assert {i.name: (i.action, i.same_as) for i in plan.items} == {
+        "work": ("add", ""), "home": ("add", ""), "again": ("same", "home"), "unknown": ("same", "work"),
+    }  # fmt: skip
+    assert plan.secrets() == {"GITHUB_TOKEN": "ghp_work0aaaaaaaa", "HOME_GITHUB_TOKEN": "ghp_home0aaaaaaaa"}
+
+
 def test_one_entry_of_another_kind_costs_only_itself(where: Machine) -> None:
     good = {"command": "uvx", "args": ["x"]}
     for document in (

@@ -87,3 +87,12 @@ def test_a_server_that_is_handed_a_kept_secret_says_so(
     assert set(json.loads((home / "mcp.json").read_text())["mcpServers"]) == set(servers) - {"ours"}
     with pytest.raises(BadInput, match="Toolscout's own"):
         UpstreamConfig.parse("x", {"url": url, "auth": "keyring:TOOLSCOUT_MODEL_KEY"})
+
+
+def test_no_reference_is_shown_that_nothing_holds(tmp_path: Path, capsys: Capture) -> None:
+    entry = {"command": "x", "env": {"API_TOKEN": "ghp_aB3dE5gH7jK9mN1pQ3sT5vW7yZ9"}}
+    assert imported(tmp_path, {"a": entry, "b": entry}, "--dry-run") == 0
+    assert "A_API_TOKEN" in (shown := capsys.readouterr().out) and "B_API_TOKEN" not in shown
+    assert imported(tmp_path, {"a": entry, "b": entry}, "--dry-run", "--json") == 0
+    first, second = json.loads(capsys.readouterr().out)["servers"]
+    assert first["secrets"] and second["secrets"] == []

@@ -123,6 +123,7 @@ def plan_import(
     redactor = Redactor(taken=taken, values=values)
     plan = ImportPlan(files=list(reading.files), failures=list(reading.failures))
     known = {identity(_as_dict(config)): name for name, config in existing.items()}
+    added: dict[str, list[tuple[str, list[str | None]]]] = {}
     names = set(existing)
     for entry in reading.entries:
         if entry.problem:
@@ -130,7 +131,8 @@ def plan_import(
             continue
         wanted = re.sub(r"[\x00-\x1f\x7f]+", "-", entry.name).strip() or entry.source
         config, secrets = redactor.clean(wanted, entry.config, entry.files)
-        same = known.get(identity(config))
+        what, held = identity(config), _held(config, secrets, os.environ if values is None else values)
+        same = known.get(what) or next((name for name, other in added.get(what, ()) if _agree(held, other)), None)
         if same is not None:
             why = "already there" if same == wanted else f"the same as {same}"
             plan.items.append(Planned(entry, wanted, "same", why, config, tuple(secrets), same_as=same))
@@ -142,12 +144,23 @@ def plan_import(
             continue
         name = _free_name(wanted, entry, names)
         why = "" if name == wanted else f"renamed: {wanted} is another server"
-        known[identity(config)] = name
+        added.setdefault(what, []).append((name, held))
         names.add(name)
         plan.items.append(Planned(entry, name, "add", why, config, tuple(secrets)))
     here = {*plan.secrets(), *(os.environ if values is None else values)}
     plan.items = [replace(item, handed=_handed(item, here)) if item.action == "add" else item for item in plan.items]
     return plan
+
+
+def _held(config: Mapping[str, Any], secrets: Iterable[Secret], values: Mapping[str, str]) -> list[str | None]:
+    """What its references stand for, where that is known."""
+    found = {secret.reference: secret.value for secret in secrets if not secret.placeholder}
+    return [found.get(name, values.get(name)) for name in _referred(config)]
+
+
+def _agree(held: Iterable[str | None], other: Iterable[str | None]) -> bool:
+    """Whether two servers of equal identity can be one: with different secrets they are two accounts."""
+    return all(one is None or two is None or one == two for one, two in zip(held, other, strict=False))
 
 
 def _handed(item: Planned, values: Container[str]) -> tuple[str, ...]:

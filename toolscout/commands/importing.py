@@ -149,7 +149,7 @@ def _show_plan(plan: ImportPlan) -> None:
         remarks = [item.why] if item.why else []
         remarks += list(item.entry.notes) if item.action == "add" else []
         remarks += [f"it is handed your {', '.join(item.handed)}"] if item.handed else []
-        remarks += [f"{s.where} -> ${s.reference}" for s in item.secrets]
+        remarks += [f"{s.where} -> ${s.reference}" for s in item.secrets if item.action == "add"]
         where = item.entry.source if item.entry.scope == "user" else f"{item.entry.source} ({item.entry.scope})"
         what = {"add": "take over", "same": "have it", "skip": "leave"}[item.action]
         rows.append([what, item.name, where, item.launch() if item.action == "add" else "", "; ".join(remarks)])
@@ -188,7 +188,7 @@ def _plan_json(plan: ImportPlan) -> dict[str, Any]:
                 "file": str(i.entry.path),
                 "scope": i.entry.scope,
                 "entry": dict(i.config),
-                "secrets": [{"where": s.where, "reference": s.reference} for s in i.secrets],
+                "secrets": [{"where": s.where, "reference": s.reference} for s in i.secrets if i.action == "add"],
                 "handed": list(i.handed),
                 "notes": list(i.entry.notes),
             }
