@@ -181,10 +181,15 @@ def test_connect_leaves_nothing_in_the_shell_or_the_clients_file(tmp_path: Path)
     assert taken.returncode == 0, taken.stderr
     entries = json.loads((tmp_path / "mcp.json").read_text())["mcpServers"]
     assert entries["github"]["sandbox"] is True and not (tmp_path / "secrets.json").exists()
-    done = run(
-        tmp_path, "connect", "cursor", "--file", str(client), "--replace", "--yes",
-        TOOLSCOUT_SANDBOX="on", TOOLSCOUT_MODEL_KEY="sk-model-value",
-    )  # fmt: skip
+    command = ["connect", "cursor", "--file", str(client), "--replace", "--yes"]
+    shell = {"TOOLSCOUT_SANDBOX": "on", "TOOLSCOUT_MODEL_KEY": "sk-model-value"}
+    dry = run(tmp_path, *command, "--dry-run", **shell)
+    assert f"written into {tmp_path / 'config.toml'}: pack, sandbox\n" in dry.stderr
+    assert "kept among your secrets: TOOLSCOUT_MODEL_KEY\n" in dry.stderr
+    listed = json.loads(run(tmp_path, *command, "--dry-run", "--json", **shell).stdout)
+    assert listed["settings"] == ["pack", "sandbox"] and len(listed["secrets"]) == 3
+    assert listed["secrets"][-1] == "TOOLSCOUT_MODEL_KEY" and not (tmp_path / "config.toml").exists()
+    done = run(tmp_path, *command, **shell)
     assert done.returncode == 0, done.stderr
     assert not [value for value in (secret, password, "sk-model-value") if value in done.stdout + done.stderr]
     assert list(json.loads(client.read_text())["mcpServers"]) == ["toolscout"]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolscout.commands.configuring import keep_shell_settings, shell_settings
+from toolscout.commands.configuring import keep_shell_settings, shell_settings, variable_of
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, said_to_stay, say, show_diff
 from toolscout.errors import BadInput
 from toolscout.secret_store import open_store
 from toolscout.server.clients.known import NAMES
-from toolscout.settings import CONFIG_FILE, load_settings
+from toolscout.settings import CONFIG_FILE, SECRET_SETTINGS, load_settings
 
 if TYPE_CHECKING:
     from toolscout.server.clients.connect import Change
@@ -79,7 +79,9 @@ def connect(
             existing=_configured(settings, needed=replace),
             replace=replace,
         )
-    others = {} if undo else {"in_toolscout": change.had, "only_here": change.only_here, "taken_out": change.taken_out}
+    others: dict[str, object] = (
+        {} if undo else {"in_toolscout": change.had, "only_here": change.only_here, "taken_out": change.taken_out}
+    )
     suffix = f" --project {_quoted(project)}" if project else f" --file {_quoted(file)}" if file else ""
     if not change.needed:
         if as_json:
@@ -88,8 +90,18 @@ def connect(
             say(f"{known.title} is connected already ({change.path}).")
             _say_others(change, f"{known.id} --replace{suffix}", url=url)
         return
+    shell = {} if undo or url else shell_settings(home)
+    written = [name for name in shell if name not in SECRET_SETTINGS]
+    kept = [variable_of(name) for name in shell if name in SECRET_SETTINGS]
+    if not undo:
+        others |= {"settings": written, "secrets": [*change.secrets, *kept]}
     if not as_json:
         show_diff(change.diff())
+        unseen = "Set in this shell, which the client does not see"
+        if written:
+            note(f"{unseen}; written into {home / CONFIG_FILE}: {', '.join(written)}")
+        if kept:
+            note(f"{unseen}; kept among your secrets: {', '.join(kept)}")
     if dry_run:
         if as_json:
             emit({"client": known.id, "file": str(change.path), "changed": False, "diff": change.diff(), **others})
@@ -98,9 +110,6 @@ def connect(
         return
     if change.taken_out and not as_json:
         _say_others(change, f"{known.id} --replace{suffix}", url=url)
-    shell = {} if undo or url else shell_settings(home)
-    if shell and not as_json:
-        note(f"Set in this shell, which the client does not see; written into {home / CONFIG_FILE}: {', '.join(shell)}")
     confirm(f"{'Write' if change.after is not None else 'Delete'} {change.path}?", yes)
     backup: Path | None = None
     differing: list[str] = []
