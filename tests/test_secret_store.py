@@ -60,11 +60,20 @@ def test_a_keyring_holds_the_value_and_the_file_the_name(
     assert not memory_keyring and not len(store) and store.find("GITHUB_TOKEN") is None
 
 
-def test_without_a_keyring_the_file_is_the_owners_alone(tmp_path: Path) -> None:
+def test_without_a_keyring_the_file_is_the_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SecretStore(tmp_path, "test")
     store.path.write_text("{}")
     store.path.chmod(0o644)
+    modes: list[int] = []
+    replace = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        modes.append(stat.S_IMODE(self.stat().st_mode))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
     store["TOKEN"] = "value"
+    assert modes == [0o600], "at no time could others read it"
     assert store.place("TOKEN") == "file" and SecretStore(tmp_path, "test")["TOKEN"] == "value"
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
 
@@ -135,6 +144,31 @@ def test_config_on_the_command_line(tmp_path: Path) -> None:
     }  # fmt: skip
     assert run(tmp_path, "config", "unset", "sandbox").returncode == 0
     assert run(tmp_path, "config", "get", "sandbox").stdout == "off\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql+psycopg://u:S3cret@db.example/x", "postgresql+psycopg://u:••••@db.example/x"),
+        ("postgresql+psycopg://u:a/S3cret@db.example/x", "postgresql+psycopg://u:••••@db.example/x"),
+        ("postgresql://p:p@p.example/?password=S3cret", "postgresql://p:••••@p.example/?password=••••"),
+        ("https://m.example:8080/@v1", "https://m.example:8080/@v1"),
+    ],
+)
+def test_a_password_in_a_setting_is_the_owners_alone(tmp_path: Path, url: str, shown: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("")
+    path.chmod(0o644)
+    said = run(tmp_path, "config", "set", "database", url)
+    assert said.stdout == f"database = {shown} ({path})\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and url in path.read_text()
+    listed = json.loads(run(tmp_path, "config", "list", "--json").stdout)
+    assert next(row["value"] for row in listed if row["name"] == "database") == shown
+    path.chmod(0o644)
+    assert run(tmp_path, "config", "set", "sandbox", "on").returncode == 0
+    path.chmod(0o644)
+    assert run(tmp_path, "config", "unset", "sandbox").returncode == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_secrets_on_the_command_line(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from toolscout.errors import StorageError
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, mode: int | None = None, force_mode: bool = False) -> Iterator[BinaryIO]:
     """A file to write to, which takes the place of ``path`` when all of it is on disk; through symbolic links.
 
-    An existing file keeps its permissions; a new one gets ``mode``, or what the umask leaves.
+    An existing file keeps its permissions, but with ``force_mode``; a new one gets ``mode``, or what the umask leaves.
 
     Raises:
         StorageError: the file cannot be written.
@@ -25,7 +25,7 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
     try:
         target = path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():
+        if target.exists() and not force_mode:
             mode = target.stat().st_mode & 0o7777
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
         temporary = Path(name)
@@ -44,15 +44,15 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
         raise StorageError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
-def replace_file(path: Path, data: str | bytes, *, mode: int | None = None) -> None:
+def replace_file(path: Path, data: str | bytes, *, mode: int | None = None, force_mode: bool = False) -> None:
     """Write a whole file, text as UTF-8; otherwise as ``replacing``."""
-    with replacing(path, mode=mode) as out:
+    with replacing(path, mode=mode, force_mode=force_mode) as out:
         out.write(data.encode("utf-8", "replace") if isinstance(data, str) else data)
 
 
-def write_json(path: Path, value: object, *, mode: int | None = None) -> None:
+def write_json(path: Path, value: object, *, mode: int | None = None, force_mode: bool = False) -> None:
     """Write one JSON value for people to read as well; otherwise as ``replacing``."""
-    replace_file(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode)
+    replace_file(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode, force_mode=force_mode)
 
 
 def check_writable(path: Path, option: str, *, append: bool = False) -> None:

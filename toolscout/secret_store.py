@@ -104,8 +104,7 @@ class SecretStore(MutableMapping[str, str]):
         return values
 
     def _write(self, values: Mapping[str, str | None]) -> None:
-        write_json(self.path, values, mode=0o600)
-        self.path.chmod(0o600)  # one that was there keeps its own mode
+        write_json(self.path, values, mode=0o600, force_mode=True)
 
     def _locked(self) -> FileLock:
         from filelock import FileLock

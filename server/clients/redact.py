@@ -420,6 +420,19 @@ def _scalar_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+_USER = re.compile(r"(://[^/:@?#]*:)(?!\d+/)[^@\s]*@")
+"""A password as SQLAlchemy takes it: also with the slash at which urllib ends it."""
+
+
+def mask_url(url: str) -> str:
+    """A URL fit for a terminal: dots for what is secret in it. Other text as it is."""
+    if "://" not in url:
+        return url
+    for secret in url_secrets(url):
+        url = re.sub(rf"(?<=[:/=]){re.escape(secret)}(?=[@/&?#]|$)", "••••", url)
+    return _USER.sub(r"\1••••@", url)
+
+
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'([^\']*)\'')
 
 

@@ -69,7 +69,7 @@ def unset(name: Annotated[str, typer.Argument(help="A setting.")]) -> None:
         raise BadInput(f"{name} is not set in {path}.")
     document = tomlkit.parse(path.read_text("utf-8"))
     document.remove(name)
-    replace_file(path, tomlkit.dumps(document))
+    replace_file(path, tomlkit.dumps(document), mode=0o600, force_mode=True)  # a URL may hold a password
     say(f"{name} is {_shown(_value(load_settings(), name))} again.")
 
 
@@ -96,7 +96,7 @@ def write_settings(home: Path, given: Mapping[str, str]) -> Path:
     read_config(path)  # what cannot be read is not written over
     document = tomlkit.parse(path.read_text("utf-8")) if path.exists() else tomlkit.document()
     document.update(values)
-    replace_file(path, tomlkit.dumps(document))
+    replace_file(path, tomlkit.dumps(document), mode=0o600, force_mode=True)  # a URL may hold a password
     return path
 
 
@@ -132,8 +132,12 @@ def _origin(name: str, path: Path) -> str:
 
 
 def _value(settings: Settings, name: str) -> Any:
+    from toolscout.server.clients.redact import mask_url
+
     value = getattr(settings, name)
-    return ("(set)" if value else "") if name in SECRET_SETTINGS else _plain(value)
+    if name in SECRET_SETTINGS:
+        return "(set)" if value else ""
+    return mask_url(value) if isinstance(value, str) else _plain(value)
 
 
 def _plain(value: Any) -> Any:
