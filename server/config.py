@@ -11,10 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from toolscout.errors import BadInput, NotFound, StorageError
-from toolscout.files import write_json
+from toolscout.files import locked, write_json
 from toolscout.records import JsonObject, Transport
 from toolscout.server.sandbox.policy import Default, Policy
 from toolscout.server.secrecy.secrets import Resolver, bare_names, references
@@ -22,7 +20,6 @@ from toolscout.server.shell_lines import own_names
 
 _HTTP_NAMES = {"http", "streamable-http", "streamable_http", "streamablehttp"}
 _URL_FIELDS = ("url", "serverUrl", "httpUrl")
-_LOCK_SECONDS = 10.0
 _OWN_PREFIX = "TOOLSCOUT_"
 
 
@@ -276,18 +273,13 @@ class ServersFile:
     @contextmanager
     def _editing(self) -> Iterator[JsonObject]:
         """Read, change and write under a lock: two processes never lose each other's change."""
-        target = self.path.resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(f"{target}.lock", timeout=_LOCK_SECONDS):
-                document = self._document() if target.exists() else {}
-                servers = document.setdefault("mcpServers", {})
-                if not isinstance(servers, dict):
-                    raise BadInput(f"{self.path}: 'mcpServers' is not an object.", hint="Repair the file first.")
-                yield servers
-                write_json(target, document, mode=0o600)
-        except Timeout:
-            raise StorageError(f"{self.path} is being changed by another process.", hint="Try again.") from None
+        with locked(self.path):
+            document = self._document() if self.path.exists() else {}
+            servers = document.setdefault("mcpServers", {})
+            if not isinstance(servers, dict):
+                raise BadInput(f"{self.path}: 'mcpServers' is not an object.", hint="Repair the file first.")
+            yield servers
+            write_json(self.path, document, mode=0o600)
         self._stamp = None
 
     def _document(self) -> JsonObject:

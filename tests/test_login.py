@@ -17,6 +17,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
+from toolscout.commands.logging_in import log_in
+from toolscout.errors import StorageError
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.upstreams.login import LoginNeeded
 from toolscout.server.upstreams.pool import UpstreamPool
@@ -146,3 +148,19 @@ def test_a_login_where_there_is_none(settings: Settings, tmp_path: Path) -> None
     for name, why in (("keyed", "it has a key"), ("local", "it runs here"), ("none", "No server named")):
         done = run(settings, tmp_path, "login", name)
         assert done.returncode in (2, 3) and why in done.stderr
+
+
+def test_a_change_beside_a_login_is_not_lost(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = ServersFile(settings.servers_file)
+    servers.add(UpstreamConfig.remote("acct", "https://a.example/mcp"))
+    load = ServersFile.load
+
+    def loaded(self: ServersFile) -> dict[str, UpstreamConfig]:
+        found = load(self)
+        ServersFile(settings.servers_file).add(UpstreamConfig.remote("acct", "https://b.example/mcp"))
+        return found
+
+    monkeypatch.setattr(ServersFile, "load", loaded)
+    with pytest.raises(StorageError, match="changed meanwhile"):
+        log_in(["acct"], settings)
+    assert servers.entry("acct")["url"] == "https://b.example/mcp"

@@ -7,13 +7,17 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+from toolscout import files
 from toolscout.errors import BadInput, StorageError
 from toolscout.secret_store import SecretStore, known_values
-from toolscout.settings import Settings, checked_settings, load_settings
+from toolscout.settings import Settings, checked_settings, load_settings, read_config
 
 
 @pytest.fixture
@@ -169,6 +173,34 @@ def test_a_password_in_a_setting_is_the_owners_alone(tmp_path: Path, url: str, s
     path.chmod(0o644)
     assert run(tmp_path, "config", "unset", "sandbox").returncode == 0
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def write_one(home: Path, number: int) -> None:
+    """In a process of its own: write into each file that processes share."""
+    from toolscout.commands.configuring import write_settings
+    from toolscout.server.clients.connect import _Journal, _Record
+
+    _Journal(home).put(_Record("cursor", f"/{number}", [], True, None, ""))
+    SecretStore(home, "test")[f"KEY_{number}"] = "value"
+    write_settings(home, {("max_upstreams", "model_context", "probe_timeout", "max_result_bytes")[number]: "7"})
+
+
+def test_processes_do_not_lose_each_others_changes(tmp_path: Path) -> None:
+    for _ in range(3):
+        with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
+            list(pool.map(write_one, [tmp_path] * 4, range(4)))
+        assert len(read_config(tmp_path / "config.toml")) == 4
+        assert len(SecretStore(tmp_path, "test")) == 4
+        assert len(json.loads((tmp_path / "connections.json").read_text())) == 4
+        for name in ("config.toml", "secrets.json", "connections.json"):
+            (tmp_path / name).unlink()
+
+
+def test_a_lock_that_another_process_holds_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_LOCK_SECONDS", 0.1)
+    with FileLock(tmp_path / "secrets.json.lock"), pytest.raises(StorageError, match="by another process") as caught:
+        SecretStore(tmp_path, "test")["TOKEN"] = "value"
+    assert "secrets.json is being changed" in str(caught.value)
 
 
 def test_secrets_on_the_command_line(tmp_path: Path) -> None:

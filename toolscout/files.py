@@ -12,6 +12,8 @@ from typing import BinaryIO
 
 from toolscout.errors import StorageError
 
+_LOCK_SECONDS = 10.0
+
 
 @contextlib.contextmanager
 def replacing(path: Path, *, mode: int | None = None, force_mode: bool = False) -> Iterator[BinaryIO]:
@@ -53,6 +55,30 @@ def replace_file(path: Path, data: str | bytes, *, mode: int | None = None, forc
 def write_json(path: Path, value: object, *, mode: int | None = None, force_mode: bool = False) -> None:
     """Write one JSON value for people to read as well; otherwise as ``replacing``."""
     replace_file(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode, force_mode=force_mode)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file to read, change and write it: two processes never lose each other's change.
+
+    Raises:
+        StorageError: another process has held it for too long, or there cannot be one.
+    """
+    from filelock import FileLock, Timeout
+
+    target = path.resolve()
+    lock = FileLock(f"{target}.lock", timeout=_LOCK_SECONDS)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise StorageError(f"{path} is being changed by another process.", "Try again.") from None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check_writable(path: Path, option: str, *, append: bool = False) -> None:

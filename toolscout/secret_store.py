@@ -16,16 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolscout.errors import BadInput, StorageError
-from toolscout.files import write_json
+from toolscout.files import locked, write_json
 
 if TYPE_CHECKING:
-    from filelock import FileLock
-
     from toolscout.settings import Settings
 
 FILE = "secrets.json"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_LOCK_SECONDS = 10.0
 
 
 class SecretStore(MutableMapping[str, str]):
@@ -67,11 +64,11 @@ class SecretStore(MutableMapping[str, str]):
         if not value:
             raise BadInput(f"{name} has no value.")
         kept = _write_keyring(self._service, name, value)
-        with self._locked():
+        with locked(self.path):
             self._write({**self._read(), name: None if kept else value})
 
     def __delitem__(self, name: str) -> None:
-        with self._locked():
+        with locked(self.path):
             values = self._read()
             if values.pop(name) is None:
                 _forget_keyring(self._service, name)
@@ -105,12 +102,6 @@ class SecretStore(MutableMapping[str, str]):
 
     def _write(self, values: Mapping[str, str | None]) -> None:
         write_json(self.path, values, mode=0o600, force_mode=True)
-
-    def _locked(self) -> FileLock:
-        from filelock import FileLock
-
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS)
 
 
 def open_store(settings: Settings) -> SecretStore:

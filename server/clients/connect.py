@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, NotAllowed, NotFound, StorageError
-from toolscout.files import replace_file
+from toolscout.files import locked, replace_file
 from toolscout.server.clients import edit
 from toolscout.server.clients.documents import load_document, parse_document
 from toolscout.server.clients.importing import plan_import
@@ -357,10 +357,12 @@ class _Journal:
             return None
 
     def put(self, record: _Record) -> None:
-        self._save({**self._load(), record.path: asdict(record)})
+        with locked(self._path):
+            self._save({**self._load(), record.path: asdict(record)})
 
     def drop(self, path: Path) -> None:
-        self._save({key: value for key, value in self._load().items() if key != str(path)})
+        with locked(self._path):
+            self._save({key: value for key, value in self._load().items() if key != str(path)})
 
     def _load(self) -> dict[str, Any]:
         try:

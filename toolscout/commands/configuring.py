@@ -61,15 +61,16 @@ def unset(name: Annotated[str, typer.Argument(help="A setting.")]) -> None:
     """Take a setting out of config.toml: its default holds again."""
     import tomlkit
 
-    from toolscout.files import replace_file
+    from toolscout.files import locked, replace_file
 
     path = load_settings().home / CONFIG_FILE
-    if name not in read_config(path):
-        check_setting(name)
-        raise BadInput(f"{name} is not set in {path}.")
-    document = tomlkit.parse(path.read_text("utf-8"))
-    document.remove(name)
-    replace_file(path, tomlkit.dumps(document), mode=0o600, force_mode=True)  # a URL may hold a password
+    with locked(path):
+        if name not in read_config(path):
+            check_setting(name)
+            raise BadInput(f"{name} is not set in {path}.")
+        document = tomlkit.parse(path.read_text("utf-8"))
+        document.remove(name)
+        replace_file(path, tomlkit.dumps(document), mode=0o600, force_mode=True)  # a URL may hold a password
     say(f"{name} is {_shown(_value(load_settings(), name))} again.")
 
 
@@ -81,7 +82,7 @@ def write_settings(home: Path, given: Mapping[str, str]) -> Path:
     import tomlkit
     from pydantic import ValidationError
 
-    from toolscout.files import replace_file
+    from toolscout.files import locked, replace_file
 
     values: dict[str, Any] = {}
     for name, text in given.items():
@@ -93,10 +94,11 @@ def write_settings(home: Path, given: Mapping[str, str]) -> Path:
             raise BadInput(f"{name} cannot be {text!r}: {said.removeprefix('Value error, ')}.") from None
         values[name] = _plain(getattr(settings, name))
     path = home / CONFIG_FILE
-    read_config(path)  # what cannot be read is not written over
-    document = tomlkit.parse(path.read_text("utf-8")) if path.exists() else tomlkit.document()
-    document.update(values)
-    replace_file(path, tomlkit.dumps(document), mode=0o600, force_mode=True)  # a URL may hold a password
+    with locked(path):
+        read_config(path)  # what cannot be read is not written over
+        document = tomlkit.parse(path.read_text("utf-8")) if path.exists() else tomlkit.document()
+        document.update(values)
+        replace_file(path, tomlkit.dumps(document), mode=0o600, force_mode=True)  # a URL may hold a password
     return path
 
 

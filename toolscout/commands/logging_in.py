@@ -37,7 +37,8 @@ def login(
 def log_in(names: Sequence[str], settings: Settings) -> dict[str, dict[str, Any]]:
     """Set the servers to a login and go through it; what `list_added` finds.
 
-    Raises NotFound for a name that is not configured, BadInput for a server that has no login.
+    Raises NotFound for a name that is not configured, BadInput for a server that has no login, StorageError where an
+    entry was changed meanwhile.
     """
     from toolscout.server.config import ServersFile, UpstreamConfig
 
@@ -52,5 +53,6 @@ def log_in(names: Sequence[str], settings: Settings) -> dict[str, dict[str, Any]
             raise BadInput(f"{name!r} has no login: {why}.", "Take the key out of its entry in mcp.json first.")
     for name in names:
         if present[name].auth is None:
-            servers.add(UpstreamConfig.parse(name, {**present[name].fields, "auth": "oauth"}))
+            before = present[name].fields
+            servers.change(before, UpstreamConfig.parse(name, {**before, "auth": "oauth"}))
     return list_added(names, settings, logins=True)
