@@ -64,6 +64,31 @@ def test_a_keyring_holds_the_value_and_the_file_the_name(
     assert not memory_keyring and not len(store) and store.find("GITHUB_TOKEN") is None
 
 
+def test_what_a_keyring_took_before_it_was_locked_is_forgotten_too(
+    tmp_path: Path, memory_keyring: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import keyring
+    from keyring.errors import KeyringLocked, NoKeyringError
+
+    def fail(*_: object) -> None:
+        raise error
+
+    store = SecretStore(tmp_path, "test")
+    store["TOKEN"] = "old"
+    error: Exception = KeyringLocked()
+    with monkeypatch.context() as patch:
+        for method in ("get_password", "set_password", "delete_password"):
+            patch.setattr(keyring, method, fail)
+        for error in (KeyringLocked(), NoKeyringError()):
+            with pytest.raises(StorageError, match="TOKEN could not be removed from the system's keyring"):
+                del store["TOKEN"]
+            assert "TOKEN" in store, "it can be removed later"
+        store["TOKEN"] = "new"
+        assert store.place("TOKEN") == "file"
+    del store["TOKEN"]
+    assert not memory_keyring and "TOKEN" not in store
+
+
 def test_without_a_keyring_the_file_is_the_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SecretStore(tmp_path, "test")
     store.path.write_text("{}")

@@ -7,6 +7,7 @@ against programs that run as the same user.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -68,11 +69,17 @@ class SecretStore(MutableMapping[str, str]):
             self._write({**self._read(), name: None if kept else value})
 
     def __delitem__(self, name: str) -> None:
+        """Forget a secret. Raises StorageError where it may be in the keyring still: its name is kept then."""
         with locked(self.path):
             values = self._read()
-            if values.pop(name) is None:
-                _forget_keyring(self._service, name)
-            self._write(values)
+            kept = values.pop(name) is None
+            gone = _forget_keyring(self._service, name, kept=kept)
+            self._write(values if gone else {**values, name: None})
+        if not gone:
+            raise StorageError(
+                f"{name} could not be removed from the system's keyring.",
+                f"Unlock it and try again, or remove '{name}' of '{self._service}' there.",
+            )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._read())
@@ -136,10 +143,21 @@ def _write_keyring(service: str, name: str, value: str) -> bool:
     return read_keyring(service, name) == value
 
 
-def _forget_keyring(service: str, name: str) -> None:
+def _forget_keyring(service: str, name: str, *, kept: bool) -> bool:
+    """Whether the keyring has a value no more; ``kept``: it had taken one, so that without a keyring it has it still.
+
+    One that went to the file may be beside an older one, of a time when the keyring was not locked.
+    """
     try:
         import keyring
-
+        from keyring.errors import NoKeyringError
+    except Exception:
+        return not kept
+    with contextlib.suppress(Exception):  # gone already, or out of reach: reading tells
         keyring.delete_password(service, name)
-    except Exception:  # gone already, or out of reach: the name is forgotten all the same
-        return
+    try:
+        return keyring.get_password(service, name) is None
+    except NoKeyringError:
+        return not kept
+    except Exception:
+        return False

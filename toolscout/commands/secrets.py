@@ -69,7 +69,7 @@ def remove_secrets(
     confirm(f"Forget {', '.join(names)}?", yes)
     for name in names:
         del store[name]
-    note(f"Forgotten: {', '.join(names)}.")
+        note(f"Forgotten: {name}.")
 
 
 def _place(kind: str, path: str) -> str:
