@@ -71,15 +71,16 @@ def test_what_a_keyring_took_before_it_was_locked_is_forgotten_too(
     from keyring.errors import KeyringLocked, NoKeyringError
 
     def fail(*_: object) -> None:
-        raise error
+        raise errors[-1]
 
     store = SecretStore(tmp_path, "test")
     store["TOKEN"] = "old"
-    error: Exception = KeyringLocked()
+    errors: list[Exception] = []
     with monkeypatch.context() as patch:
         for method in ("get_password", "set_password", "delete_password"):
             patch.setattr(keyring, method, fail)
         for error in (KeyringLocked(), NoKeyringError()):
+            errors.append(error)
             with pytest.raises(StorageError, match="TOKEN could not be removed from the system's keyring"):
                 del store["TOKEN"]
             assert "TOKEN" in store, "it can be removed later"
@@ -251,6 +252,17 @@ def test_connect_keeps_a_rotated_key(tmp_path: Path) -> None:
     assert done.returncode == 0 and list(json.loads(client.read_text())["mcpServers"]) == ["toolscout"]
     assert "Kept already with another value than in that file, which stays: GITHUB_TOKEN." in done.stdout
     assert SecretStore(tmp_path, Settings(home=tmp_path).keyring_service)["GITHUB_TOKEN"] == "ghp_new0new0new0"
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_secret_that_is_no_text_is_refused(tmp_path: Path, locale: str) -> None:
+    command = [sys.executable, "-m", "toolscout", "secret", "set", "X"]
+    env = {**os.environ, "TOOLSCOUT_HOME": str(tmp_path), "LC_ALL": locale, "PYTHONUTF8": "0"}
+    done = subprocess.run(command, env=env, input=b"\xff\xfeabc", capture_output=True, timeout=120)
+    assert done.returncode == 2 and b"X is not kept: what came on standard input is no UTF-8 text." in done.stderr
+    assert not (tmp_path / "secrets.json").exists()
+    done = subprocess.run(command, env=env, input="gr\u00fcn\r\n".encode(), capture_output=True, timeout=120)
+    assert done.returncode == 0 and SecretStore(tmp_path, "test")["X"] == "gr\u00fcn"
 
 
 def test_connect_leaves_nothing_in_the_shell_or_the_clients_file(tmp_path: Path) -> None:

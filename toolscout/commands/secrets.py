@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -31,8 +32,7 @@ def set_secrets(
     if len(names) > 1 and not sys.stdin.isatty():
         raise BadInput("Standard input holds one secret.", "Name one, or run it in a terminal.")
     for name in names:
-        asked = sys.stdin.isatty()
-        store[name] = typer.prompt(name, hide_input=True, err=True) if asked else sys.stdin.read().strip("\r\n")
+        store[name] = typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else _from_stdin(name)
         say(f"{name} is kept in {_place(store.place(name), str(store.path))}.")
 
 
@@ -70,6 +70,13 @@ def remove_secrets(
     for name in names:
         del store[name]
         note(f"Forgotten: {name}.")
+
+
+def _from_stdin(name: str) -> str:
+    try:  # not as sys.stdin decodes: with some locales it takes all bytes
+        return io.TextIOWrapper(sys.stdin.buffer, "utf-8").read().strip("\r\n")
+    except UnicodeDecodeError:
+        raise BadInput(f"{name} is not kept: what came on standard input is no UTF-8 text.") from None
 
 
 def _place(kind: str, path: str) -> str:
