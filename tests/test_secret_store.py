@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 
 from toolscout import files
+from toolscout.commands.configuring import write_settings
 from toolscout.errors import BadInput, StorageError
 from toolscout.secret_store import SecretStore, known_values
 from toolscout.settings import Settings, checked_settings, load_settings, read_config
@@ -201,9 +202,55 @@ def test_a_password_in_a_setting_is_the_owners_alone(tmp_path: Path, url: str, s
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("wrong", ['sandbx = "on"', 'sandbox = "maybe"', 'model_key = "sk-x"', "upstream_idle = nan"])
+def test_a_wrong_settings_file_is_repaired_by_commands(tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f"{wrong}\n# mine\n")
+    done = run(tmp_path, "config", "set", "max_upstreams", "3")
+    assert done.returncode == 0 and done.stdout == f"max_upstreams = 3 ({path})\n", done.stderr
+    assert "Toolscout cannot start yet: " in done.stderr and wrong in path.read_text()
+    assert run(tmp_path, "config", "unset", "max_upstreams").stdout == "max_upstreams is 16 again.\n"
+    name = wrong.split(" ")[0]
+    done = run(tmp_path, "config", "unset", name)
+    assert done.returncode == 0 and name in done.stdout and path.read_text() == "# mine\n", done.stderr
+    assert run(tmp_path, "config", "list").returncode == 0
+    path.write_text("sandbox = ")
+    for change in (["set", "sandbox", "on"], ["unset", "sandbox"]):
+        assert "is not TOML" in run(tmp_path, "config", *change).stderr
+    assert path.read_text() == "sandbox = "
+
+
+def test_a_setting_is_checked_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    default = tmp_path / "default"
+    default.mkdir()
+    (default / "config.toml").write_text("what = 1")
+    monkeypatch.setattr("toolscout.settings.user_data_path", lambda _: default)
+    monkeypatch.delenv("TOOLSCOUT_HOME")
+    assert write_settings(tmp_path, {"sandbox": "on"}).read_text() == 'sandbox = "on"\n'
+
+
+def test_an_empty_path_is_none(home: Path) -> None:
+    write_settings(home, {"policy": str(home / "p.toml")})
+    assert load_settings().policy == home / "p.toml"
+    assert write_settings(home, {"policy": "", "health": ""}).read_text() == ""
+    (home / "config.toml").write_text('policy = ""\nhealth = ""\nreview_policy = ""\n')
+    settings = load_settings()
+    assert (settings.policy, settings.health, settings.review_policy) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("upstream_idle", "nan"), ("upstream_idle", "inf"), ("upstream_idle", "-1"), ("upstream_concurrency", "0"),
+     ("upstream_call_timeout", "0"), ("probe_timeout", "nan"), ("model_temperature", "nan"), ("model_threads", "-1")],
+)  # fmt: skip
+def test_a_number_that_breaks_something_is_refused(home: Path, name: str, value: str) -> None:
+    with pytest.raises(BadInput, match=f"{name} cannot be '{value}'"):
+        write_settings(home, {name: value})
+    assert not (home / "config.toml").exists()
+
+
 def write_one(home: Path, number: int) -> None:
     """In a process of its own: write into each file that processes share."""
-    from toolscout.commands.configuring import write_settings
     from toolscout.server.clients.connect import _Journal, _Record
 
     _Journal(home).put(_Record("cursor", f"/{number}", [], True, None, ""))

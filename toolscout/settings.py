@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from platformdirs import user_data_path
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -39,7 +39,7 @@ JWT_ALGORITHMS: tuple[str, ...] = get_args(JwtAlgorithm)
 class Settings(BaseSettings):
     """All settings of an installation. Times are in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", allow_inf_nan=False)
 
     home: Path = Field(default_factory=lambda: user_data_path("toolscout"))
     """Folder of everything Toolscout keeps: catalogue, index, upstream configuration, models. The one setting that
@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     """Base URL of an OpenAI-compatible embeddings endpoint, for ``encoder=openai:<model>``."""
 
     encoder_key: str = Field(default="", repr=False)
-    encoder_threads: int = 1
+    encoder_threads: int = Field(default=1, ge=0)
 
     pack: str = "default"
     """The built-in catalog of servers that can be installed: ``default`` (the newest of the one that came with
@@ -78,9 +78,9 @@ class Settings(BaseSettings):
     its training, or ``style=compact,budget=4000``."""
 
     model_key: str = Field(default="", repr=False)
-    model_timeout: float = 60.0
-    model_context: int = 4096
-    model_threads: int = 0
+    model_timeout: float = Field(default=60.0, gt=0)
+    model_context: int = Field(default=4096, ge=1)
+    model_threads: int = Field(default=0, ge=0)
     """Threads of the in-process model; 0 means the number of cores."""
     model_temperature: float = Field(default=0.0, ge=0, le=2)
     """0: the likeliest answer, always the same. More is for trials that are to differ (``eval execute --trials``)."""
@@ -88,14 +88,14 @@ class Settings(BaseSettings):
     """Whether the model chooses among the candidates. By default an endpoint's does, and for one in process the encoder
     chooses: among ten tools it is right more often than a model of that size, and the prompt is a tenth as long."""
 
-    max_upstreams: int = 16
+    max_upstreams: int = Field(default=16, ge=0)
     """Most upstream processes that are kept while nobody uses them; the least recently used one is stopped."""
 
-    upstream_idle: float = 300.0
+    upstream_idle: float = Field(default=300.0, ge=0)
     """How long such a process is kept; browsers, shells and the like twelve times as long, and where ``keep_alive`` in
     the entry says so for so many seconds, or always."""
-    upstream_start_timeout: float = 30.0
-    upstream_call_timeout: float = 60.0
+    upstream_start_timeout: float = Field(default=30.0, gt=0)
+    upstream_call_timeout: float = Field(default=60.0, gt=0)
     sandbox: Literal["off", "on", "network"] = "off"
     """Sandbox of the upstream processes whose entry in ``mcp.json`` does not say: none, one without files and network,
     or one without files. See docs/SANDBOX.md."""
@@ -109,10 +109,10 @@ class Settings(BaseSettings):
     """Further environment variables that upstream processes get, names or patterns such as ``ACME_*``; commas between
     them. ``*`` passes all, keys included. What passes without it: docs/UPSTREAMS.md."""
 
-    upstream_concurrency: int = 32
+    upstream_concurrency: int = Field(default=32, ge=1)
     """Most calls in flight on one upstream; more wait their turn."""
 
-    max_result_bytes: int = 10_000_000
+    max_result_bytes: int = Field(default=10_000_000, ge=1)
     """Largest result relayed to the client; a larger one is an error that says so."""
 
     auth_token: str = Field(default="", repr=False)
@@ -157,10 +157,10 @@ class Settings(BaseSettings):
     probe_offers: bool = False
     """Whether a server is tried, by a call of one of its tools that read, before its tools are offered."""
 
-    probe_timeout: float = 5.0
+    probe_timeout: float = Field(default=5.0, gt=0)
     """Seconds that such a call may take, and that a search waits for it."""
 
-    probe_age: float = 86_400.0
+    probe_age: float = Field(default=86_400.0, ge=0)
     """How long a server that answered is not tried again; one that did not, an hour at most."""
 
     starter: bool = True
@@ -214,6 +214,13 @@ class Settings(BaseSettings):
         if not word:  # off to some, and not set to others
             raise ValueError("write off, default or the path of one")
         return "off" if word in _OFF else "default" if word in _ON else value
+
+    @field_validator("home", "health", "policy", "review_policy", mode="before")
+    @classmethod
+    def _path_or_none(cls, value: object, info: ValidationInfo) -> object:
+        if value != "" or info.field_name is None:  # as a path it would be the current folder
+            return value
+        return cls.model_fields[info.field_name].get_default(call_default_factory=True)
 
     @field_validator("home", "policy", "review_policy")
     @classmethod
@@ -273,6 +280,22 @@ def keyring_service(home: Path) -> str:
     return "toolscout" if home == user_data_path("toolscout") else f"toolscout {home}"
 
 
+class GivenSettings(Settings):
+    """Settings of what is given in code alone: neither the environment nor a file is read."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What is given."""
+        return (init_settings,)
+
+
+def home_folder() -> Path:
+    """The home, also where its file cannot be used."""
+    return GivenSettings(home=os.environ.get(f"{PREFIX}HOME", "")).home  # type: ignore[arg-type]
+
+
 class _Home(PydanticBaseSettingsSource):
     """The values of ``config.toml``, and the kept secrets that are settings, of the home that was named before."""
 
@@ -291,20 +314,27 @@ class _Home(PydanticBaseSettingsSource):
 def read_config(path: Path) -> dict[str, Any]:
     """Read a settings file; empty where there is none.
 
-    Raises BadInput for one that is no TOML, or that has a name which is no setting's; StorageError if it cannot be
-    read.
+    Raises BadInput also for a name which is no setting's; otherwise as `parse_config`.
+    """
+    values = parse_config(path)
+    for name in values:
+        check_setting(name, f"{path}: ")
+    return values
+
+
+def parse_config(path: Path) -> dict[str, Any]:
+    """What a settings file holds, of whatever names; empty where there is none.
+
+    Raises BadInput for one that is no TOML; StorageError if it cannot be read.
     """
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise BadInput(f"{path} is not TOML: {error}.", "Repair it, or move it away.") from None
-    for name in values:
-        check_setting(name, f"{path}: ")
-    return values
 
 
 def check_setting(name: str, where: str = "") -> None:

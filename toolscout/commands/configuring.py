@@ -12,7 +12,18 @@ import typer
 from toolscout.commands.output import AsJson, emit, note, say, table
 from toolscout.errors import BadInput
 from toolscout.secret_store import open_store
-from toolscout.settings import CONFIG_FILE, PREFIX, SECRET_SETTINGS, Settings, check_setting, load_settings, read_config
+from toolscout.settings import (
+    CONFIG_FILE,
+    PREFIX,
+    SECRET_SETTINGS,
+    GivenSettings,
+    Settings,
+    check_setting,
+    home_folder,
+    load_settings,
+    parse_config,
+    read_config,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,9 +60,8 @@ def set_value(
 
     Example: "toolscout config set sandbox on".
     """
-    settings = load_settings()
-    path = write_settings(settings.home, {name: value})
-    say(f"{name} = {_shown(_value(load_settings(), name))} ({path})")
+    path = write_settings(home_folder(), {name: value})
+    say(f"{name} = {_in_force(name)} ({path})")
     if variable_of(name) in os.environ:
         note(f"{variable_of(name)} is set in this environment and wins over the file.")
 
@@ -63,15 +73,15 @@ def unset(name: Annotated[str, typer.Argument(help="A setting.")]) -> None:
 
     from toolscout.files import locked, replace_file
 
-    path = load_settings().home / CONFIG_FILE
+    path = home_folder() / CONFIG_FILE
     with locked(path):
-        if name not in read_config(path):
+        if name not in parse_config(path):
             check_setting(name)
             raise BadInput(f"{name} is not set in {path}.")
         document = tomlkit.parse(path.read_text("utf-8"))
         document.remove(name)
         replace_file(path, tomlkit.dumps(document), mode=0o600, force_mode=True)  # a URL may hold a password
-    say(f"{name} is {_shown(_value(load_settings(), name))} again.")
+    say(f"{name} is {_in_force(name)} again." if name in Settings.model_fields else f"{name} is out of {path}.")
 
 
 def write_settings(home: Path, given: Mapping[str, str]) -> Path:
@@ -85,19 +95,24 @@ def write_settings(home: Path, given: Mapping[str, str]) -> Path:
     from toolscout.files import locked, replace_file
 
     values: dict[str, Any] = {}
+    text: Any
     for name, text in given.items():
         check_setting(name, f"{CONFIG_FILE}: ")
         try:
-            settings = Settings.model_validate({**Settings.model_construct().model_dump(), name: text})
+            settings = GivenSettings(**{name: text})
         except ValidationError as error:
             said = error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"]
             raise BadInput(f"{name} cannot be {text!r}: {said.removeprefix('Value error, ')}.") from None
         values[name] = _plain(getattr(settings, name))
     path = home / CONFIG_FILE
     with locked(path):
-        read_config(path)  # what cannot be read is not written over
+        parse_config(path)  # what cannot be read is not written over
         document = tomlkit.parse(path.read_text("utf-8")) if path.exists() else tomlkit.document()
-        document.update(values)
+        for name, value in values.items():
+            if value is not None:
+                document[name] = value
+            elif name in document:  # TOML has no None, and it is the default
+                del document[name]
         replace_file(path, tomlkit.dumps(document), mode=0o600, force_mode=True)  # a URL may hold a password
     return path
 
@@ -131,6 +146,16 @@ def _origin(name: str, path: Path) -> str:
     if name in SECRET_SETTINGS and variable_of(name) in open_store(Settings(home=path.parent)):
         return "secret"
     return path.name if name in read_config(path) else "default"
+
+
+def _in_force(name: str) -> str:
+    """A setting's value as `get` shows it; what else in the file cannot be used is said."""
+    try:
+        return _shown(_value(load_settings(), name))
+    except BadInput as error:
+        note(f"Toolscout cannot start yet: {error.sentence()}")
+        written = parse_config(home_folder() / CONFIG_FILE)
+        return _shown(_value(GivenSettings(**{n: value for n, value in written.items() if n == name}), name))
 
 
 def _value(settings: Settings, name: str) -> Any:
