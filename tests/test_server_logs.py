@@ -83,6 +83,37 @@ async def test_no_half_of_a_secret_is_written(tmp_path: Path) -> None:
     assert KEY[-8:] not in path.read_text()
 
 
+@pytest.mark.parametrize("at", range(8, len(KEY) - 6))
+async def test_no_half_of_a_secret_is_written_around_a_note(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "x.log"
+    log = ServerLog(path, Hider([KEY]))
+    log.add(f"two {KEY[:at]}".encode())
+    log.note("restarted")
+    log.add(f"{KEY[at:]} three\n".encode())
+    log.note("end")
+    assert [line.split(" ", 2)[2] for line in path.read_text().splitlines()] == [
+        f"two {HIDDEN}", "[toolscout] restarted", f"{HIDDEN} three", "[toolscout] end",
+    ]  # fmt: skip
+
+
+async def test_two_processes_make_a_log_the_older_one_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("old\n" * 40_000)
+    one, two = ServerLog(path, Hider([])), ServerLog(path, Hider([]))
+    close = os.close
+
+    def closed(file: int) -> None:
+        monkeypatch.setattr(os, "close", close)
+        close(file)
+        two.note("of two")  # it makes it the older one before one does
+        two.note("fresh")
+
+    monkeypatch.setattr(os, "close", closed)
+    one.note("of one")
+    assert older(path).read_text().startswith("old\n")
+    assert path.read_text().endswith("fresh\n")
+
+
 def test_a_log_is_followed_into_the_next_file(home: Path) -> None:
     ServersFile(home / "mcp.json").add(tiny())
     path = log_file(home, "tiny")

@@ -24,6 +24,11 @@ def older(log: Path) -> Path:
     return log.with_name(f"{log.name}.1")
 
 
+def lock_file(log: Path) -> Path:
+    """What a process holds that makes a log the older one."""
+    return log.with_name(f"{log.name}.lock")
+
+
 def ask_restart(home: Path, name: str) -> None:
     """Have every process that runs a server start it anew at its next call."""
     path = restart_file(home, name)
@@ -34,7 +39,7 @@ def ask_restart(home: Path, name: str) -> None:
 def forget_files(home: Path, name: str) -> None:
     """Remove what is kept of a server."""
     log = log_file(home, name)
-    for path in (log, older(log), restart_file(home, name)):
+    for path in (log, older(log), lock_file(log), restart_file(home, name)):
         path.unlink(missing_ok=True)
 
 

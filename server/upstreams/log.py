@@ -8,8 +8,10 @@ import os
 import time
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from toolscout.server.secrecy.hiding import Hider
-from toolscout.server.upstreams.folder import older
+from toolscout.server.upstreams.folder import lock_file, older
 
 _FILE_BYTES = 128 * 1024
 """A file that is larger becomes the older one of two."""
@@ -29,6 +31,8 @@ class ServerLog:
         self._hider = hider
         self._waiting = bytearray()
         self._dropped = 0
+        self._cut = False
+        """Whether the last text that was written ended within a line: the next begins within one."""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, data: bytes) -> None:
@@ -55,7 +59,8 @@ class ServerLog:
         text, cut = self._waiting[:end].decode("utf-8", "replace"), self._dropped
         del self._waiting[:end]
         self._dropped = 0
-        text = self._hider.hide_cut(text) if cut else self._hider.hide(text)
+        front, self._cut = cut > 0 or self._cut, bool(text) and not text.endswith("\n")
+        text = self._hider.hide_cut(text, front=front) if front or self._cut else self._hider.hide(text)
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         if cut:
             lines[:1] = [f"[toolscout] {cut:,} bytes were left out here"]
@@ -65,7 +70,7 @@ class ServerLog:
     def _append(self, lines: list[str]) -> None:
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         data = "".join(f"{now} {line}\n" for line in lines).encode("utf-8", "replace")
-        with contextlib.suppress(OSError):  # a full disk stops no server
+        with contextlib.suppress(OSError, Timeout):  # a full disk stops no server
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
@@ -74,4 +79,6 @@ class ServerLog:
             finally:
                 os.close(file)
             if full:
-                self._path.replace(older(self._path))
+                with FileLock(lock_file(self._path), timeout=0):  # else another process does it, or just has
+                    if self._path.stat().st_size > _FILE_BYTES:
+                        self._path.replace(older(self._path))
