@@ -28,6 +28,8 @@ class Forgetful(ThreadingHTTPServer):
         self.refusal: Answer | None = None
         self.key = ""
         self.unknowing = False
+        self.pings = False
+        """Whether it answers a ping over a session that it does not know."""
         self.url = f"http://127.0.0.1:{self.server_port}/mcp"
 
 
@@ -43,8 +45,13 @@ class _Handler(BaseHTTPRequestHandler):
             session = uuid.uuid4().hex
             self.server.sessions.add(session)
             self.server.handshakes += 1
+        elif method == "ping" and self.server.pings:
+            pass
         elif session not in self.server.sessions or (self.server.unknowing and method in ("tools/call", "ping")):
-            return self.answer(*self.server.lost, id=message.get("id"))
+            status, body, headers = self.server.lost
+            if isinstance(body, dict) and "UUID" in str(body):
+                body = json.loads(json.dumps(body).replace("UUID", uuid.uuid4().hex))
+            return self.answer(status, body, headers, id=message.get("id"))
         if "id" not in message:
             return self.answer(202, None, {})
         if method == "tools/call":

@@ -65,6 +65,47 @@ async def test_a_forgotten_session_is_made_anew(settings: Settings, server: Forg
             assert (server.calls, server.handshakes) == (restarts + 1, restarts + 1)
 
 
+@pytest.mark.parametrize("pings", [True, False], ids=["pings", "mute"])
+@pytest.mark.parametrize(
+    "lost",
+    [
+        (404, rpc(-32001, "Session not found"), {}),
+        (404, None, {}),
+        (200, rpc(-32602, "Received request before initialization was complete"), {}),
+        (200, rpc(-32000, "Unknown session (request UUID)"), {}),
+    ],
+)
+async def test_a_forgotten_session_over_which_a_ping_is_answered(
+    settings: Settings, server: Forgetful, lost: Answer, pings: bool
+) -> None:
+    server.lost, server.pings = lost, pings
+    async with pool_of(settings, server) as pool:
+        for restarts in range(3):
+            server.sessions.clear()
+            assert text(await pool.call("web", "go", {})) == "called"
+            assert (server.calls, server.handshakes) == (restarts + 1, restarts + 1)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [(200, rpc(-32000, "The browser session is closed"), {}), (404, rpc(-32002, "No such page"), {})],
+)
+async def test_a_refusal_like_a_lost_session_costs_one_handshake(
+    settings: Settings, server: Forgetful, refusal: Answer
+) -> None:
+    async with pool_of(settings, server) as pool:
+        await pool.call("web", "go", {})
+        server.refusal = refusal
+        for _ in range(3):
+            with pytest.raises(UpstreamError, match="refused 'go'"):
+                await pool.call("web", "go", {})
+        assert (server.calls, server.handshakes) == (5, 2), "asked again over one new session, and then believed"
+        server.refusal = None
+        server.lost, server.pings = (404, rpc(-32001, "Session not found"), {}), refusal[0] == 200
+        server.sessions.clear()
+        assert text(await pool.call("web", "go", {})) == "called", "a lost one is still seen"
+
+
 @pytest.mark.parametrize(
     "lost", [(500, None, {}), (500, rpc(-32603, "Internal error"), {}), (200, rpc(-32000, "Sorry"), {})]
 )
@@ -83,9 +124,7 @@ async def test_what_cannot_be_told_apart_is_said(settings: Settings, server: For
     "refusal",
     [
         (200, rpc(-32001, "Request timed out"), {}),
-        (200, rpc(-32000, "The browser session is closed"), {}),
         (400, rpc(-32602, "url is missing"), {}),
-        (404, rpc(-32002, "No such page"), {}),
         (500, rpc(-32603, "It broke"), {}),
         (429, "slow down", {}),
         (503, None, {}),
@@ -109,7 +148,10 @@ async def test_a_server_that_knows_no_session_at_all(settings: Settings, server:
     assert "not carried out" in caught.value.hint and (server.calls, server.handshakes) == (0, 2)
 
 
-async def test_many_calls_find_the_session_lost_at_once(settings: Settings, server: Forgetful) -> None:
+@pytest.mark.parametrize("pings", [True, False], ids=["pings", "mute"])
+async def test_many_calls_find_the_session_lost_at_once(settings: Settings, server: Forgetful, pings: bool) -> None:
+    if pings:
+        server.lost, server.pings = (404, rpc(-32001, "Session not found"), {}), True
     async with pool_of(settings, server) as pool:
         await pool.call("web", "go", {})
         server.sessions.clear()

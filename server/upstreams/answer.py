@@ -12,10 +12,11 @@ _REASONS = re.compile(r'\b(?:error|error_description|scope)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Answer:
-    """Its status, 0 while there is none, and its ``WWW-Authenticate``."""
+    """Its status, 0 while there is none, its ``WWW-Authenticate``, and whether the request named a session."""
 
     status: int = 0
     challenge: str = ""
+    in_session: bool = False
 
     @property
     def has_login(self) -> bool:

@@ -20,6 +20,7 @@ class HttpRefused(MCPError):
         self.status = answer.status
         self.why = answer.why(error.error.message)
         self.has_login = answer.has_login
+        self.in_session = answer.in_session
 
 
 # The SDK sends each request in a copy of its caller's context, so the hook on answers sees which one it is for.
@@ -28,7 +29,8 @@ _CURRENT: ContextVar[list[Answer] | None] = ContextVar("exchange", default=None)
 
 def note(response: httpx2.Response) -> Answer:
     """Note an answer with the request that it is for; the hook on every answer calls it."""
-    answer = Answer(response.status_code, response.headers.get("www-authenticate", ""))
+    challenge = response.headers.get("www-authenticate", "")
+    answer = Answer(response.status_code, challenge, "mcp-session-id" in response.request.headers)
     answers = _CURRENT.get()
     if answers is not None and response.request.method == "POST":
         answers.append(answer)

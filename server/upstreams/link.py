@@ -68,6 +68,9 @@ class Link:
         self.closed = asyncio.Event()
         self.retired = ""
         """Why Toolscout ends it, as a clause; empty while it does not."""
+        self._under_way = 0
+        self.own_refusals: set[tuple[int, ...]] = set()
+        """Forms of refusals that look like a lost session, and are none: a new session got them, too."""
         self._dispatcher = dispatcher
         self._modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
         self._headers: dict[str, dict[tuple[str, ...], str]] = {}
@@ -147,8 +150,12 @@ class Link:
         if self.process is not None:
             return await self._dispatcher.send_raw_request(method, params, options)
         options["headers"] = self._http_headers(method, params)
-        with exchange():
-            return await self._dispatcher.send_raw_request(method, params, options)
+        self._under_way += 1
+        try:
+            with exchange():
+                return await self._dispatcher.send_raw_request(method, params, options)
+        finally:
+            self._under_way -= 1
 
     def _http_headers(self, method: str, params: JsonObject) -> dict[str, str]:
         headers = {MCP_PROTOCOL_VERSION_HEADER: str(self.session.protocol_version)}
@@ -165,6 +172,13 @@ class Link:
         """Ask for a sign of life. Raises MCPError where it is refused, TimeoutError where none comes."""
         async with asyncio.timeout(seconds):
             await self._request("ping", {})
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait until every request over HTTP is answered, ``seconds`` at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._under_way:  # noqa: ASYNC110  (two seconds at most, after a session was lost)
+                    await asyncio.sleep(0.02)
 
     async def list_tools(self) -> list[JsonObject]:
         """All pages of ``tools/list``, each tool in wire form."""

@@ -2,7 +2,8 @@
 
 Servers that were restarted say it with 404, 400, 401, 410 or 500, with an error in a 200, with many codes and words.
 So no form is looked for: the server is asked for a sign of life over the same session. One that refuses even that, and
-in the same way, refuses the session and not the call.
+in the same way, refuses the session and not the call. Some answer a ping over any session: where a refusal looks like
+a lost one, a new session is tried whatever a ping would say; what is refused over that as well is the call's own.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ class Loss(Enum):
     """The session is lost; whether the call was carried out before cannot be told."""
 
 
-async def look(link: Link, error: MCPError) -> Loss:
-    """Find out, by a ping over the connection on which a call was refused with ``error``."""
+async def look(link: Link, error: MCPError, *, again: bool) -> Loss:
+    """Find out why a call was refused with ``error`` over a connection.
+
+    ``again``: it was refused before, and this connection was made for it.
+    """
     status = error.status if isinstance(error, HttpRefused) else 200
     rejected = 400 <= status < 500
     if link.process is not None or status in _NOT_NOW:
@@ -42,6 +46,11 @@ async def look(link: Link, error: MCPError) -> Loss:
     if link.era != "legacy":
         # There is no session; but the key may be another one by now, and a new connection has it.
         return Loss.UNCALLED if status == 401 else Loss.NONE
+    if _looks_lost(error, status):
+        if again:
+            link.own_refusals.add(_form(error))
+        elif _form(error) not in link.own_refusals:
+            return Loss.UNCALLED
     if status < 400 and error.error.code == METHOD_NOT_FOUND:
         return Loss.NONE  # what servers without a ping say to it, too
     try:
@@ -55,7 +64,13 @@ async def look(link: Link, error: MCPError) -> Loss:
     return Loss.UNCALLED if rejected or _SAYS_SO.search(error.error.message) else Loss.UNSURE
 
 
-def _form(error: MCPError) -> tuple[object, ...]:
+def _form(error: MCPError) -> tuple[int, ...]:
     if isinstance(error, HttpRefused):
         return (error.status,)
-    return error.error.code, error.error.message
+    return (200, error.error.code)
+
+
+def _looks_lost(error: MCPError, status: int) -> bool:
+    if status == 404:  # the SDK's own words for it are of a session, too
+        return isinstance(error, HttpRefused) and error.in_session
+    return _SAYS_SO.search(error.error.message) is not None

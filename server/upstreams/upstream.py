@@ -54,6 +54,8 @@ _LONGEST_BACKOFF = 60.0
 _NO_SUCH_METHOD = frozenset({400, 404, 405, 406, 415, 501})
 """Statuses of an address that takes no POST, as those of SSE do."""
 _OLDER_SECONDS = 10.0
+_OTHERS_SECONDS = 2.0
+"""So long are other calls over a session that is given up waited for: its end cuts them off."""
 _LIVES = count(1)
 _ERROR_CHARACTERS = 2000
 _TERMINAL_HINT = (
@@ -200,7 +202,7 @@ class Upstream:
                         outcome = "tool_error" if result.get("isError") else ""
                         return result
                     except Exception as error:
-                        failure = await self._explain(error, link, f"'{tool}'", seconds)
+                        failure = await self._explain(error, link, f"'{tool}'", seconds, again=bool(attempt))
                         if attempt or not isinstance(failure, Crashed) or failure.sent:
                             raise failure from None
                         link = await self._enter_compared(admit, timeout)  # nothing of the call had reached it
@@ -283,7 +285,7 @@ class Upstream:
                     self._tools, self._tools_told = tools, told
                 return tools
             except Exception as error:
-                failure = await self._explain(error, link, "tools/list", seconds)
+                failure = await self._explain(error, link, "tools/list", seconds, again=bool(attempt))
                 if attempt or not isinstance(failure, Crashed):
                     raise failure from None
                 link = await self._enter()  # listing has no effects: it may always be repeated
@@ -607,7 +609,7 @@ class Upstream:
 
     # explaining
 
-    async def _explain(self, error: Exception, link: Link, what: str, seconds: float) -> Exception:
+    async def _explain(self, error: Exception, link: Link, what: str, seconds: float, *, again: bool) -> Exception:
         """Any failure of a request as an error that says what happened and what can be done."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
@@ -658,7 +660,7 @@ class Upstream:
                     f"'{self.server_id}' broke the protocol at {what}: its answer is no JSON-RPC message.",
                     kind="upstream_protocol",
                 )
-            if link.process is None and (failure := await self._turned_away(error, link, what)) is not None:
+            if link.process is None and (failure := await self._turned_away(error, link, what, again)) is not None:
                 return failure
             return Refused(
                 f"'{self.server_id}' refused {what}: {self._clean(error.error.message)} (code {error.error.code}).",
@@ -669,12 +671,12 @@ class Upstream:
             f"'{self.server_id}' broke the protocol at {what}: {self._clean(str(error))}", kind="upstream_protocol"
         )
 
-    async def _turned_away(self, error: MCPError, link: Link, what: str) -> Exception | None:
+    async def _turned_away(self, error: MCPError, link: Link, what: str, again: bool) -> Exception | None:
         """A remote server's refusal that is not the tool's: it knows our session no more, or our key."""
         from toolscout.server.upstreams.exchange import HttpRefused
         from toolscout.server.upstreams.session_loss import Loss, look
 
-        loss = await look(link, error)
+        loss = await look(link, error, again=again)
         refused = error if isinstance(error, HttpRefused) else None
         said = self._clean(error.error.message)
         told = f"{said}, HTTP status {refused.status}" if refused is not None else f"{said}, code {error.error.code}"
@@ -690,6 +692,7 @@ class Upstream:
             return Refused(
                 f"'{self.server_id}' refused {what}: {told}.", error.error.code, self._clean_data(error.error.data)
             )
+        await link.quiet(_OTHERS_SECONDS)
         await self._gone(link)
         if loss is Loss.UNCALLED:
             return Crashed(
