@@ -324,6 +324,22 @@ def test_a_catalogue_server_is_added_with_values_for_its_placeholders(home: Path
     assert execute(["add", "x/y", "--yes", "--json", "--arg", "Europe/Oslo"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [([], ["npx", "-y", "some-mcp"]), (["--no-check"], ["prog", "--yes"]), (["--cwd", "/"], ["npx", "npx", "-y"])],
+)
+def test_no_option_of_the_command_is_taken_for_adds_own(
+    home: Path, capsys: Capture, options: list[str], command: list[str]
+) -> None:
+    assert execute(["add", "some", *options, *command]) == BadInput.exit_code
+    said = capsys.readouterr().err
+    assert "put -- before the command" in said and f"add some -- {' '.join(command)}" in said
+    assert not (home / "mcp.json").exists()
+    assert execute(["add", "some", "--yes", "--no-check", *options, "--", *command]) == 0
+    assert entries(home)["some"]["args"] == command[1:]
+    assert execute(["add", "--yes", "--no-check", "bare", "prog", "word"]) == 0
+
+
 def test_an_entry_is_recognised_by_what_it_runs() -> None:
     record = server("none", command="srv", args=["--dir", "<directory>"])
     assert launch.runs(record, {"command": "srv", "args": ["--dir", "/anything"]})

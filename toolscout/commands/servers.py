@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from toolscout.commands.confining import AllowHost, AllowNetwork, AllowRead, AllowWrite, Confined, sandbox_entry
 from toolscout.commands.listing import list_added, show_listed
@@ -25,6 +26,24 @@ if TYPE_CHECKING:
     from toolscout.server.engine import Engine
     from toolscout.server.sandbox.policy import Default
     from toolscout.settings import Settings
+
+
+class AddCommand(TyperCommand):
+    """``add``, which takes no option of the server's command for its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse. Raises BadInput where options follow a command that no ``--`` goes before."""
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        if (command := ctx.params.get("command")) and "--" not in given:
+            after = given[given.index(command[0], given.index(ctx.params["name"]) + 1) :]
+            if any(word.startswith("-") for word in after):
+                written = shlex.join([ctx.params["name"], "--", *after])
+                raise BadInput(
+                    "Whose the options after the command are cannot be told: put -- before the command.",
+                    f"Run: toolscout add {written}, with options of add's own before the --.",
+                )
+        return rest
 
 
 def add(
