@@ -294,6 +294,23 @@ def test_a_malformed_file_is_named_and_the_others_are_read(tmp_path: Path) -> No
     assert "docs" in {i.name for i in plan.additions}
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"command": "x", "env_vars": 5},
+        {"url": "https://x.example/mcp", "env_http_headers": ["a"]},
+        {"command": ["a"], "args": 5},
+    ],
+)
+def test_an_odd_entry_does_not_cost_its_file(tmp_path: Path, odd: dict[str, Any]) -> None:
+    path = write(tmp_path / "odd.json", json.dumps({"mcpServers": {"odd": odd, "good": {"command": "x"}}}))
+    plan = plan_import(read_sources([str(path)], machine(tmp_path)), {})
+    assert [item.name for item in plan.additions] == ["good"]
+    assert [item.entry.problem for item in plan.items if item.entry.name == "odd"] == [
+        "a field of it is not of the kind that it should be"
+    ]
+
+
 def test_plain_files(tmp_path: Path) -> None:
     where = machine(tmp_path)
     bare = write(tmp_path / "bare.json", '{"a": {"command": "a-mcp"}, "b": {"url": "https://b.example/sse"}}')

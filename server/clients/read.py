@@ -194,6 +194,8 @@ def _entry(
             problem = "has neither a command nor a url"
     except ValueError as error:
         problem, config = str(error), {**entry, "url": url}  # a preview hides its secrets, too
+    except (TypeError, AttributeError):
+        problem = "a field of it is not of the kind that it should be"
     if problem is None and is_toolscout(name, config):
         problem = IS_TOOLSCOUT
     elif problem is None and (raw.get("disabled") is True or raw.get("enabled") is False):
