@@ -330,6 +330,9 @@ _OWN_FIELDS = {
     "startTimeout",
     "disabled",
     "shared",
+    "keep_alive",
+    "sandbox",
+    "starter",
     *_URL_FIELDS,
 }
 

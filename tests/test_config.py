@@ -133,6 +133,14 @@ def test_adding_and_removing_keeps_all_else(path: Path) -> None:
         file.add(UpstreamConfig.stdio("one", "x"), overwrite=False)
 
 
+def test_what_was_said_of_the_old_program_does_not_hold_for_a_new_one(path: Path) -> None:
+    old = {"command": "old", "args": [], "sandbox": False, "keep_alive": True, "starter": "time", "note": 1}
+    write(path, {"mcpServers": {"a": old}})
+    file = ServersFile(path)
+    file.add(UpstreamConfig.stdio("a", "new"))
+    assert file.entry("a") == {"note": 1, "command": "new", "args": []}
+
+
 def test_saving_a_whole_set(path: Path) -> None:
     write(path, {"mcpServers": {"a": {"command": "x", "note": 1}, "b": {"command": "y"}}, "k": 1})
     file = ServersFile(path)
