@@ -13,6 +13,7 @@ import pytest
 from toolscout.cli import execute
 from toolscout.secret_store import open_store
 from toolscout.server.config import ServersFile
+from toolscout.server.upstreams.folder import restart_file
 from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
 
@@ -72,7 +73,10 @@ def test_a_server_is_changed_and_the_rest_of_its_entry_stays(
         (["far", "--allow-network"], 2),
         (["tiny", "--unset", "env.A"], 2),
         (["tiny", "--unset", "command"], 2),
+        (["tiny", "--unset", "env."], 2),
         (["tiny", "--timeout", "-1"], 2),
+        (["tiny", "--timeout", "nan"], 2),
+        (["tiny", "--timeout", "inf"], 2),
         (["tiny", "--keep-alive", "0"], 2),
         (["tiny", "--keep-alive", "nan"], 2),
         (["tiny", "--keep-alive", "never"], 2),
@@ -80,10 +84,20 @@ def test_a_server_is_changed_and_the_rest_of_its_entry_stays(
     ],
 )
 def test_what_cannot_be_changed_leaves_everything(home: Path, arguments: list[str], code: int) -> None:
-    write(home, tiny=TINY, far={"url": "http://x/"})
+    write(home, tiny={**TINY, "env": {"B": "c"}}, far={"url": "http://x/"})
     before = (home / "mcp.json").read_text()
     assert execute(["set", *arguments, "--yes", "--no-check"]) == code
     assert (home / "mcp.json").read_text() == before
+
+
+def test_a_server_may_have_a_long_name(home: Path, settings: Settings) -> None:
+    name = "\u00fc" * 300
+    write(home, **{name: TINY, name + "a": TINY})
+    assert execute(["restart", name]) == 0
+    assert restart_file(settings.home, name).exists() and not restart_file(settings.home, name + "a").exists()
+    assert execute(["logs", name]) in (0, 3)
+    assert execute(["remove", name, "--yes"]) == 0
+    assert not restart_file(settings.home, name).exists()
 
 
 def test_a_new_secret_takes_the_place_of_the_old_one(home: Path, settings: Settings, capsys: Capture) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from urllib.parse import quote
 
 _FOLDER = "servers"
+_LONGEST = 150
+"""Characters of a name that its files are called by: file systems take 255, some fewer; a hash stands for the rest."""
 
 
 def restart_file(home: Path, name: str) -> Path:
@@ -52,4 +55,7 @@ def stamp(path: Path) -> int:
 
 
 def _file(home: Path, name: str, ending: str) -> Path:
-    return home / _FOLDER / (quote(name, safe="") + ending)
+    written = quote(name, safe="")
+    if len(written) > _LONGEST:
+        written = f"{written[:_LONGEST]}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return home / _FOLDER / (written + ending)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -88,6 +89,8 @@ def set_server(
     if cwd:
         entry["cwd"] = str(cwd.expanduser().absolute())
     if timeout is not None:
+        if not math.isfinite(timeout):
+            raise BadInput("--timeout takes a number of seconds.")
         entry["timeout"] = round(timeout * 1000)
     if keep_alive is not None:
         entry["keep_alive"] = _seconds(keep_alive)
@@ -199,13 +202,13 @@ def _without(name: str, entry: Mapping[str, Any], unset: Iterable[str]) -> dict[
     """An entry without some of its fields (``timeout``), or of their keys (``env.NAME``)."""
     left = dict(entry)
     for said in unset:
-        field, _, key = said.partition(".")
+        field, dot, key = said.partition(".")
         inside = left.get(field)
         keys = inside if isinstance(inside, dict) else {}
-        if field not in left or (key and key not in keys):
+        if field not in left or (dot and key not in keys):
             raise BadInput(f"The entry of {name} has no {said}.", f"It has: {', '.join(left)}")
-        left[field] = {k: v for k, v in keys.items() if k != key} if key else None
-        if field == "sandbox" and key and not left[field]:
+        left[field] = {k: v for k, v in keys.items() if k != key} if dot else None
+        if field == "sandbox" and dot and not left[field]:
             left[field] = True  # a sandbox that opens nothing, not none
         elif not left[field]:
             del left[field]
