@@ -48,6 +48,7 @@ async def test_a_fresh_machine_is_well(home: Path, monkeypatch: pytest.MonkeyPat
     checks = await checks_of(Settings(home=home))
     # Without a model and in no client's configuration Toolscout works, but could do more.
     assert {name: c.status for name, c in checks.items() if c.status != "ok"} == {"model": "warn", "clients": "warn"}
+    assert "model pull toolscout-smollm2-135m" in checks["model"].fix, "as model list names it"
     assert contents(home) == []
     everything = ["installation", "packages", "home", "encoder", "catalogue", "index", "pack"]
     everything += ["sandbox", "servers", "policy", "model", "clients"]

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 ENABLE_MODEL = (
     "No model is installed, so only what the task plainly states is filled in. "
-    "Enable one with: pip install 'toolscout[local]', then toolscout model pull smollm2-135m (small) or "
-    "qwen2.5-coder-0.5b (better); or with TOOLSCOUT_MODEL_URL=<OpenAI-compatible endpoint>."
+    "Enable one with: pip install 'toolscout[local]', then toolscout model pull toolscout-smollm2-135m (small) "
+    "or toolscout-qwen2.5-coder-0.5b (better); or with TOOLSCOUT_MODEL_URL=<OpenAI-compatible endpoint>."
 )
 _SEARCH_SCALE = 10.0
 """The search's scores are fitted as a softmax over ten times their value (`finetune/fit_search.py`)."""

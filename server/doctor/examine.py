@@ -342,7 +342,10 @@ def _model(settings: Settings) -> Check:
     if model is None:
         detail = "none: suggest shows the best tool and an empty call"
         return Check(
-            "model", "warn", detail, "Run: toolscout model pull smollm2-135m, and pip install 'toolscout[local]'"
+            "model",
+            "warn",
+            detail,
+            "Run: toolscout model pull toolscout-smollm2-135m, and pip install 'toolscout[local]'",
         )
     if importlib.util.find_spec("xllamacpp") is None:
         return Check("model", "warn", f"{model.name} cannot be run here", "Run: pip install 'toolscout[local]'")
