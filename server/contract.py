@@ -19,6 +19,9 @@ INSTRUCTIONS = (
     "correct the call and try once more. no_match means that no tool here does it: do not force one."
 )
 
+_MOST_NAMES, _NAMES_CHARACTERS = 60, 900
+"""So many servers are named to agents, in so many characters at most: each request of theirs carries them."""
+
 _STATES = ["ready", "needs_install", "needs_key", "quarantined", "unavailable"]
 
 _TOOL_ID = {"type": "string", "description": "Id of a tool, exactly as find_tools gave it.", "minLength": 1}
@@ -234,7 +237,12 @@ def describe_catalogue(tools: int, servers: int, names: list[str]) -> str:
     if not tools:
         return "The catalog is empty until servers are added."
     known = f"{tools:,} tools of {servers:,} servers are behind it"
-    return f"{known}, among them {', '.join(names)}." if names else f"{known}."
+    shown: list[str] = []
+    for name in names:
+        if len(shown) < _MOST_NAMES and len(", ".join([*shown, name])) <= _NAMES_CHARACTERS:
+            shown.append(name)
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"{known}, among them {', '.join(shown)}{more}." if shown else f"{known}."
 
 
 def tool_definitions(behind: str) -> list[dict[str, Any]]:

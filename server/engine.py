@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 # Of a server that is configured here; what was learnt elsewhere about installing it does not count then.
 _CALLABLE = frozenset({ServerState.READY, ServerState.NEEDS_INSTALL, ServerState.UNAVAILABLE})
-_NAMES_SHOWN = 8
+_LARGEST_SHOWN = 8
 _NAME_LENGTH = 24
 _POINTER_CHECK_SECONDS = 1.0
 _LOAD_SECONDS = 45.0
@@ -920,10 +920,11 @@ class Engine:
             return None
 
     def _names(self, index: SearchIndex | LayeredIndex) -> list[str]:
-        """A few servers by the names people know them by: the configured ones first, then the largest."""
+        """Servers to name: all that are configured, by their names there; a few of the largest where those are few."""
         configured = [name for name in self.configured() if index.get_server(name) is not None]
-        ids = configured + index.largest_servers(_NAMES_SHOWN)
-        return list(dict.fromkeys(server_id.rsplit("/", 1)[-1][:_NAME_LENGTH] for server_id in ids))[:_NAMES_SHOWN]
+        largest = [name for name in index.largest_servers(_LARGEST_SHOWN) if name not in configured]
+        short = [name.rsplit("/", 1)[-1][:_NAME_LENGTH] for name in largest]  # strangers' words
+        return list(dict.fromkeys(configured + short[: max(0, _LARGEST_SHOWN - len(configured))]))
 
     def _tool(self, tool_id: str) -> Tool | None:
         return self._index.get_tool(tool_id) if self._index is not None else None

@@ -18,6 +18,7 @@ from toolscout.records import Server, ServerState, Tool
 from toolscout.secret_store import open_store
 from toolscout.server.calling.suggestion import Candidate, Suggestion
 from toolscout.server.config import ServersFile, UpstreamConfig
+from toolscout.server.contract import describe_catalogue
 from toolscout.server.engine import Engine
 from toolscout.settings import Settings
 
@@ -65,6 +66,26 @@ async def test_ready_only_means_callable_on_this_machine(settings: Settings) -> 
             assert {h.server_id for h in [*ready.hits, *ready.nearest]} == names
             open_store(settings)["FAR_KEY"] = "kept"
         assert "advice" not in await engine.find_tools("echo a text", servers=["keyed"])
+
+
+async def test_all_configured_servers_are_named_to_agents(settings: Settings) -> None:
+    names = [f"org/server-{n}-of-a-team-with-a-long-name" for n in range(1, 13)][::-1]
+    for name in names:
+        ServersFile(settings.servers_file).add(upstream(name, "tiny.py"))
+    with Catalogue(settings.database_url) as catalogue:
+        for name in [*names, "stranger/big"]:
+            tool = Tool(tool_id=f"{name}/echo", server_id=name, name="echo", description="Echo a text.")
+            catalogue.put_server(Server(server_id=name), [tool])
+    async with Engine(settings) as engine:
+        await engine.reindex()
+        assert engine.behind.endswith(f"among them {', '.join(names)}.")
+
+
+def test_more_servers_than_fit_are_counted() -> None:
+    many = [f"s{n}" for n in range(100)]
+    assert describe_catalogue(5, 100, many).endswith("s58, s59 and 40 more.")
+    said = describe_catalogue(5, 41, ["n" * 100] * 40 + ["short"])
+    assert said.endswith(", short and 32 more.") and len(said) < 1000
 
 
 async def test_a_new_generation_keeps_the_loaded_encoder(settings: Settings) -> None:
