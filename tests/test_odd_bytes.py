@@ -186,6 +186,9 @@ def pairs() -> Iterator[tuple[bytes, Any]]:
     yield b'{"a": NaN, "b": 1e999, "c": "\\ud83d"}', {"a": None, "b": None, "c": "\ufffd"}
     yield b'["\\ud83d\\ude00", "caf\xe9", "a\tb"]', ["\U0001f600", "caf\ufffd", "a\tb"]
     yield b"\xef\xbb\xbf[1]", [1]
+    yield b"[" + b"9" * 299 + b"e99]", [None]
+    yield b"[" + b"9" * 210 + b".5E+99, -" + b"9" * 250 + b"e77]", [None, None]
+    yield b"[" + b"9" * 199 + b"e99]", [float("9" * 199 + "e99")]
 
 
 def test_reading_mends_what_not_every_reader_could_take() -> None:

@@ -18,7 +18,8 @@ from toolscout.jsonl import well_formed
 
 _DEEPEST = 190
 """Levels that are passed on: many readers take no more than 200."""
-_BEYOND_FLOATS = re.compile(rb"[eE]\+?\d{3}|\d{300}")
+_BEYOND_FLOATS = re.compile(rb"[eE]\+?\d{3}|\d{200}")
+"""What every number has that is beyond: with less than both, it is below 1e299."""
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPES = re.compile(
     rb"%b%b" % (_HIGH, _LOW)  # a whole pair stays
