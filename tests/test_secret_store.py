@@ -296,6 +296,7 @@ def test_connect_keeps_a_rotated_key(tmp_path: Path) -> None:
     assert run(tmp_path, "import", str(client), "--no-check", "--yes").returncode == 0
     assert run(tmp_path, "secret", "set", "GITHUB_TOKEN", stdin="ghp_new0new0new0\n").returncode == 0
     done = run(tmp_path, "connect", "cursor", "--file", str(client), "--replace", "--yes")
+    assert "Of these github list no tools here. Why: toolscout refresh github" in done.stdout
     assert done.returncode == 0 and list(json.loads(client.read_text())["mcpServers"]) == ["toolscout"]
     assert "Kept already with another value than in that file, which stays: GITHUB_TOKEN." in done.stdout
     assert SecretStore(tmp_path, Settings(home=tmp_path).keyring_service)["GITHUB_TOKEN"] == "ghp_new0new0new0"

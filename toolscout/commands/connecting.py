@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from toolscout.commands.configuring import keep_shell_settings, shell_settings, variable_of
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, said_to_stay, say, show_diff
+from toolscout.commands.servers import tool_counts
 from toolscout.errors import BadInput
 from toolscout.secret_store import open_store
 from toolscout.server.clients.known import NAMES
@@ -79,6 +81,7 @@ def connect(
             existing=_configured(settings, needed=replace),
             replace=replace,
         )
+    works = tool_counts(settings) if change.taken_out else {}
     others: dict[str, object] = (
         {} if undo else {"in_toolscout": change.had, "only_here": change.only_here, "taken_out": change.taken_out}
     )
@@ -88,7 +91,7 @@ def connect(
             emit({"client": known.id, "file": str(change.path), "changed": False, **others})
         else:
             say(f"{known.title} is connected already ({change.path}).")
-            _say_others(change, f"{known.id} --replace{suffix}", url=url)
+            _say_others(change, f"{known.id} --replace{suffix}", url=url, works=works)
         return
     shell = {} if undo or url else shell_settings(home)
     written = [name for name in shell if name not in SECRET_SETTINGS]
@@ -106,10 +109,10 @@ def connect(
         if as_json:
             emit({"client": known.id, "file": str(change.path), "changed": False, "diff": change.diff(), **others})
         else:
-            _say_others(change, f"{known.id} --replace{suffix}", url=url)
+            _say_others(change, f"{known.id} --replace{suffix}", url=url, works=works)
         return
     if change.taken_out and not as_json:
-        _say_others(change, f"{known.id} --replace{suffix}", url=url)
+        _say_others(change, f"{known.id} --replace{suffix}", url=url, works=works)
     confirm(f"{'Write' if change.after is not None else 'Delete'} {change.path}?", yes)
     backup: Path | None = None
     differing: list[str] = []
@@ -134,7 +137,7 @@ def connect(
         say(f"Backup: {backup}")
     say(f"Undo:   toolscout connect {known.id} --undo{suffix}")
     if not change.taken_out:
-        _say_others(change, f"{known.id} --replace{suffix}", url=url)
+        _say_others(change, f"{known.id} --replace{suffix}", url=url, works=works)
 
 
 def _configured(settings: Settings, *, needed: bool) -> dict[str, UpstreamConfig]:
@@ -149,12 +152,16 @@ def _configured(settings: Settings, *, needed: bool) -> dict[str, UpstreamConfig
         return {}
 
 
-def _say_others(change: Change, replace: str, *, url: str | None) -> None:
-    """What else the client loads from the file, and what to do so that it loads only Toolscout."""
+def _say_others(change: Change, replace: str, *, url: str | None, works: Collection[str]) -> None:
+    """What else the client loads from the file, and what to do so that it loads only Toolscout. ``works``: names of
+    servers whose tools are known here."""
     here = ", ".join(map(printable, change.only_here))
     had = ", ".join(map(printable, change.had))
     if change.taken_out:
-        say(f"Taken out of {change.path}, as Toolscout has them: {had}.")
+        say(f"Out of {change.path} go, as Toolscout has them: {had}.")
+        if silent := [name for name in change.taken_out if name not in works]:
+            names = " ".join(map(_quoted, silent))
+            say(f"Of these {', '.join(map(printable, silent))} list no tools here. Why: toolscout refresh {names}")
         if change.secrets:
             say(f"Their secrets are kept (toolscout secret list): {', '.join(change.secrets)}.")
     elif had:
