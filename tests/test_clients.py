@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import string
+import time
 import tomllib
 from collections import ChainMap
 from pathlib import Path
@@ -544,11 +545,15 @@ def test_the_preview_masks_secrets() -> None:
         ' "env": {"A": "b", "DB_PASSWORD": "hunter2"}': ' "env": {"A": "b", "DB_PASSWORD": "••••"}',
         ' "env": {"A": "b", "PIN": 1234}': ' "env": {"A": "b", "PIN": ••••}',
         "+db_pin = 1234": "+db_pin = ••••",
+        '{"A": {"pin":1234, "b": "c", "key": 5}}': '{"A": {"pin":••••, "b": "c", "key": ••••}}',
         "   MAX_TOKENS: 4000": "   MAX_TOKENS: 4000",
         "   DB_PASSWORD: ${DB_PASSWORD}": "   DB_PASSWORD: ${DB_PASSWORD}",
         '   "args": ["--key=", "x"]': '   "args": ["--key=", "x"]',
     }.items():
         assert redact.mask_line(line) == shown
+    began = time.monotonic()
+    redact.mask_line("{" + '"pin": 1234, "b": "c", ' * 20_000 + "a" * 200_000 + "a-" * 50_000)
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(

@@ -447,7 +447,7 @@ def mask_line(line: str) -> str:
     def masked(match: re.Match[str]) -> str:
         text = match.group(1) or match.group(2) or ""
         is_value = not names or text != names[0] or match.start() > line.find(text) + len(text)
-        before = _NAME_BEFORE.search(line[: match.start()])
+        before = _NAME_BEFORE.search(line, max(0, match.start() - 100), match.start())
         telling = hidden or (before is not None and secret_name(before[1]))
         if is_value and text and not REFERENCE.fullmatch(text) and (telling or secret_value(text)):
             return f"{match.group()[0]}••••{match.group()[-1]}"
@@ -457,19 +457,26 @@ def mask_line(line: str) -> str:
 
 
 _NAME_BEFORE = re.compile(r"([A-Za-z0-9_.-]+)[\"']?\s*[:=]\s*$")
-_PLAIN = re.compile(r"([A-Za-z_][\w.-]*)[\"']?\s*(?::\s+|=\s*)(?=[^\s\"'\[{|>•])")
+_PLAIN = re.compile(r"""(?<![\w.])([A-Za-z_][\w.-]{0,80})(?:["']\s*:\s*|\s*:\s+|["']?\s*=\s*)(?=[^\s"'\[{|>•])""")
+_FLOW = re.compile(r"[{\[]")
+_IN_FLOW, _TO_THE_END = re.compile(r"[^,}\]]*"), re.compile(r".*?(?=,?$)")
 
 
 def _mask_plain(line: str) -> str:
     """``line`` with dots for unquoted values (of YAML, numbers) whose name is a secret's."""
-    quoted = [m.span() for m in _QUOTED.finditer(line)]
+    flow = _FLOW.search(line)
+    quoted = iter([*(m.span() for m in _QUOTED.finditer(line)), (len(line) + 1, 0)])
+    first, end = next(quoted)
+    masked, done = "", 0
     for match in _PLAIN.finditer(line):
         start = match.end()
-        if not secret_name(match[1]) or any(first < start < end for first, end in quoted):
+        while end and end <= start:
+            first, end = next(quoted)
+        if start < done or first < start or not secret_name(match[1]):
             continue
-        flow = re.search(r"[{\[]", line[: match.start()])
-        value = re.match(r"[^,}\]]*" if flow else r".*?(?=,?$)", line[start:])[0].rstrip()  # type: ignore[index]
+        found = (_IN_FLOW if flow and flow.start() < start else _TO_THE_END).match(line, start)
+        value = found[0].rstrip() if found else ""
         number = match[1].lower().endswith("tokens") and value.isdigit()
         if not (number or HARMLESS_VALUE.match(value) or REFERENCE.fullmatch(value)):
-            return f"{line[:start]}••••{_mask_plain(line[start + len(value) :])}"
-    return line
+            masked, done = f"{masked}{line[done:start]}••••", start + len(value)
+    return masked + line[done:]
