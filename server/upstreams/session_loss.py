@@ -49,7 +49,7 @@ async def look(link: Link, error: MCPError, *, again: bool) -> Loss:
     if _looks_lost(error, status):
         if again:
             link.own_refusals.add(_form(error))
-        elif _form(error) not in link.own_refusals:
+        elif status < 500 and _form(error) not in link.own_refusals:  # a fault may have come after the deed
             return Loss.UNCALLED
     if status < 400 and error.error.code == METHOD_NOT_FOUND:
         return Loss.NONE  # what servers without a ping say to it, too
