@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from toolscout.server.secrecy.hiding import Hider
+from toolscout.server.secrecy.suspect import hide_suspect
 from toolscout.server.upstreams.folder import lock_file, older
 
 _FILE_BYTES = 128 * 1024
@@ -61,7 +62,8 @@ class ServerLog:
         self._dropped = 0
         front, self._cut = cut > 0 or self._cut, bool(text) and not text.endswith("\n")
         text = self._hider.hide_cut(text, front=front) if front or self._cut else self._hider.hide(text)
-        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        # What it was called with is no secret of its own: in a log that stays, what looks like one is hidden, too.
+        lines = [hide_suspect(line.rstrip()) for line in text.splitlines() if line.strip()]
         if cut:
             lines[:1] = [f"[toolscout] {cut:,} bytes were left out here"]
         if lines:
