@@ -313,6 +313,23 @@ def test_a_secret_that_is_no_text_is_refused(tmp_path: Path, locale: str) -> Non
     assert done.returncode == 0 and SecretStore(tmp_path, "test")["X"] == "gr\u00fcn"
 
 
+def test_doctor_sees_with_a_clients_eyes(tmp_path: Path) -> None:
+    """A key of this shell, and a program that only its PATH has, are not there for a client on the desktop."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "mine").symlink_to(sys.executable)
+    entry = {"command": "mine", "args": ["-c", "pass"], "env": {"TOKEN": "${ONLY_HERE}"}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"a": entry}}))
+    environ = {"PATH": f"{tools}:{os.environ['PATH']}", "ONLY_HERE": "x", "TOOLSCOUT_STARTER": "0"}
+    asked = ["doctor", "--json"]
+
+    def said(*options: str) -> str:
+        done = run(tmp_path, *asked, *options, **environ)
+        return next(c for c in json.loads(done.stdout)["checks"] if c["name"] == "server a")["detail"]
+
+    assert "ONLY_HERE" not in said() and "ONLY_HERE not set" in said("--as-client")
+
+
 def test_connect_leaves_nothing_in_the_shell_or_the_clients_file(tmp_path: Path) -> None:
     """What the client starts works without this shell, and the preview shows no secret."""
     secret = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolscout.commands.output import AsJson, emit, printable, progress, say
+from toolscout.errors import BadInput
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
@@ -43,13 +46,22 @@ def doctor(
         Path | None, typer.Option(metavar="FILE", help="Read a log of serve --log-format json instead.")
     ] = None,
     metrics: Annotated[str | None, typer.Option(metavar="URL|FILE", help="Read a server's /metrics instead.")] = None,
+    as_client: Annotated[
+        bool, typer.Option("--as-client", help="Check what a client on the desktop would start: without your shell.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the installation, each configured server and the model; say what to do.
 
+    A client that is started from the desktop has none of your shell's variables and a short PATH: --as-client checks
+    with those alone, so that what works here and not there is seen.
     With --logs or --metrics it says instead what past calls show: failing and slow servers, refusals, faults.
     Exits with 1 if something is broken.
     """
+    if as_client:
+        if logs is not None or metrics is not None:
+            raise BadInput("--as-client takes no --logs or --metrics.")
+        raise typer.Exit(_as_client([*([] if upstreams else ["--no-upstreams"]), *(["--json"] if as_json else [])]))
     if logs is not None or metrics is not None:
         checks = _past_calls(logs, metrics)
     else:
@@ -71,6 +83,24 @@ def doctor(
         say(fine if not broken else f"{len(broken)} of {len(checks)} checks failed.")
     if broken:
         raise typer.Exit(1)
+
+
+_OF_THE_DESKTOP = (
+    "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS", "SYSTEMROOT", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "TEMP", "PATHEXT",
+    "TOOLSCOUT_HOME",
+)  # fmt: skip
+"""Variables that a program has which was started from the desktop, and the one that stands in the client's entry."""
+
+
+def _as_client(options: list[str]) -> int:
+    """Run doctor as a client on the desktop would start this installation; its exit code."""
+    from toolscout.server.clients.connect import own_command
+
+    command, arguments = own_command()
+    env = {name: os.environ[name] for name in _OF_THE_DESKTOP if name in os.environ}
+    env["PATH"] = os.environ.get("PATH", "") if sys.platform == "win32" else "/usr/local/bin:/usr/bin:/bin"
+    return subprocess.run([command, *arguments[:-1], "doctor", *options], env=env, check=False).returncode
 
 
 def _past_calls(logs: Path | None, metrics: str | None) -> list[Check]:
