@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from toolscout.jsonl import well_formed
 from toolscout.records import Server, ServerState, publisher_shown
 from toolscout.server.launch import needs
 from toolscout.signature import compact_signature, summary_line
@@ -12,6 +13,8 @@ from toolscout.signature import compact_signature, summary_line
 if TYPE_CHECKING:
     from toolscout.index.search import Answer, Hit
 
+_DEEPEST = 150
+"""Levels of a schema that are shown: with what stands around it a client has to be able to parse it."""
 StateOf = Callable[[Server | None, str], ServerState]
 
 ADVICE_NO_MATCH = (
@@ -208,7 +211,7 @@ def _tool(hit: Hit, state_of: StateOf, *, full: bool) -> dict[str, Any]:
         shaped["read_only"] = True
     if full:
         shaped["description"] = tool.description
-        shaped["input_schema"] = tool.input_schema
+        shaped["input_schema"] = well_formed(tool.input_schema, deepest=_DEEPEST)
     if hit.exemplars:
         shaped["exemplars"] = [
             {"request": call.query, "arguments": gold.arguments or {}}

@@ -19,7 +19,9 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
+from pydantic_core import from_json
 
+from toolscout.records import Review, Server, Tool
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
 from toolscout.server.upstreams.reading import WholeCharacters, read_json
@@ -197,3 +199,19 @@ def test_reading_mends_what_not_every_reader_could_take() -> None:
     assert json.dumps(read_json(b"[" * 500 + b"]" * 500)).count("[") == 190
     with pytest.raises(ValueError):
         read_json(b"{broken")
+
+
+async def test_a_schema_too_deep_for_clients_is_shown_as_far_as_they_can_parse(settings: Settings) -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(98):
+        schema = {"type": "object", "properties": {"a": schema}}
+    tool = Tool(
+        tool_id="well/depth", server_id="well", name="depth", description="Measure a well.", input_schema=schema
+    )
+    async with Engine(settings) as engine:
+        engine.catalogue.put_server(Server(server_id="well", name="well"), [tool])
+        engine.catalogue.set_review(["well/depth"], Review.APPROVED)  # as a person has, who was shown it
+        await engine.reindex()
+        found = await engine.find_tools("measure a well", detail="full")
+    assert found["tools"][0]["input_schema"]["properties"]["a"]["type"] == "object"
+    assert from_json(json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"structuredContent": found}}))
