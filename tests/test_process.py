@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolscout.server.secrecy.hiding import HIDDEN, Hider
-from toolscout.server.upstreams.process import Tail
+from toolscout.server.upstreams.process import Tail, find_program
 from toolscout.server.upstreams.watchdog import MARKER, Watchdog
 
 
@@ -69,3 +69,13 @@ def test_a_watchdog_is_not_marked_by_the_pool_that_its_toolscout_belongs_to(monk
         assert MARKER.encode() not in names and b"PATH" in names and os.environ[MARKER] == "outer/1"
     finally:
         watchdog.close()
+
+
+def test_a_command_in_the_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_program("~/bin/server", None, None) == str(program)
+    assert find_program("~/bin/server", "/", None) == str(program), "whatever folder it works in"
