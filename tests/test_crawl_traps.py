@@ -372,7 +372,7 @@ def test_a_tool_of_a_server_that_is_not_installed_is_found(crawled: Crawled) -> 
     assert done.returncode == 0, done.stderr
     first = done.stdout.split("\n")[0].split()
     assert (first[0], first[2]) == ("npm/quince-mcp/harvest_quince", "needs_install")
-    assert "needs_install: invoke it" in " ".join(done.stderr.split()), "what to do"
+    assert "toolscout add npm/quince-mcp" in " ".join(done.stderr.split()), "what to do"
     done = run_cli("invoke", "npm/quince-mcp/harvest_quince", env=crawled.env)
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert "toolscout add" in done.stderr and "quince-mcp" in done.stderr, done.stderr
