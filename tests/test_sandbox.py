@@ -487,13 +487,13 @@ def test_add_import_list_and_doctor(home: Path, folder: Path, tmp_path: Path) ->
     assert "in a sandbox: it reaches the hosts example.com; reads" in done.stderr and "11 tools" in done.stdout
     assert entries(home)["a"]["sandbox"] == {"network": ["example.com"], "read": [str(folder)]}
     assert cli("add", "a", "--yes", "--replace", "--no-check", "--", *command).returncode == 0
-    assert entries(home)["a"]["sandbox"], "replacing a server does not let it out"
+    assert entries(home)["a"]["sandbox"] is True, "what replaces it is not let out, nor handed what was opened for it"
     file = tmp_path / "client.json"
     file.write_text(json.dumps({"mcpServers": {"b": {"command": "x"}, "c": {"url": "https://example.com/mcp"}}}))
     assert cli("import", str(file), "--yes", "--no-check", "--sandbox").returncode == 0
     assert entries(home)["b"]["sandbox"] is True and "sandbox" not in entries(home)["c"]
     rows = {row["name"]: row["sandbox"] for row in json.loads(cli("list", "--json").stdout)}
-    assert rows == {"a": {"network": ["example.com"], "read": [str(folder)]}, "b": True, "c": False}
+    assert rows == {"a": True, "b": True, "c": False}
     checks = {c["name"]: c for c in json.loads(cli("doctor", "--no-upstreams", "--json").stdout)["checks"]}
     assert checks["sandbox"]["status"] == "ok" and "used for a, b" in checks["sandbox"]["detail"]
 

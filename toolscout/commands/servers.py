@@ -116,10 +116,12 @@ def add(
         if "url" not in entry:
             raise BadInput("--oauth is for --url.")
         entry["auth"] = "oauth"
-    if (said := sandbox_entry(sandbox, allow_network, allow_host, allow_read, allow_write)) is not None:
-        entry["sandbox"] = said
     server_id = alias or server_id
     present = servers.load()
+    if (said := sandbox_entry(sandbox, allow_network, allow_host, allow_read, allow_write)) is not None:
+        entry["sandbox"] = said
+    elif server_id in present and present[server_id].policy("off") is not None and "command" in entry:
+        entry["sandbox"] = True  # what takes a confined server's place is confined; what was opened was for the other
     if server_id in present and not replace:
         raise BadInput(f"A server named '{server_id}' is configured already.", "Use another name, or --replace.")
     values = known_values(settings)
