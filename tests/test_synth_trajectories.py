@@ -185,7 +185,12 @@ def test_from_calls_to_trajectories(serve: Any, tmp_path: Path, capsys: Any) -> 
     assert book["response"]["structuredContent"] == {"id": "7", "pages": 320, "shelf": 12}
     assert book["as_written"] == {"book_id": "$a.books[0].book_id"}
     page = kept["large"].calls[0]["response"]
-    assert page["cut"] and page["bytes"] == 5000 and page["text"].endswith("[cut here: 2,000 of 5,000 characters]")
+    # The row before it ended the server: that is said behind what it gives.
+    assert (
+        page["cut"]
+        and page["bytes"] > 5000
+        and page["text"].endswith(f"[cut here: 2,000 of {page['bytes']:,} characters]")
+    )
 
     failed = trajectories(out, "failed")
     assert {t.outcome for t in failed.values()} == set(found["outcome"]["dropped"])
