@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from toolscout.finetune.fit_search import auroc, in_pool
 from toolscout.index.encoder import make_encoder
+from toolscout.index.encoder_params import write_encoder_params
 from toolscout.index.fusion import log_odds
 from toolscout.index.layers import (
     BOX,
@@ -39,7 +40,6 @@ from toolscout.index.layers import (
     Named,
     box_features,
     join_features,
-    write_layer_params,
 )
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.search import SearchIndex
@@ -315,7 +315,7 @@ def main() -> None:
         fitted=f"{len(asked)} requests over {len(installations)} installations, {len(fresh)} over the pack alone, by "
         "finetune/fit_layers.py",
     )
-    write_layer_params(options.out, params)
+    write_encoder_params(options.out, params)
     print(json.dumps({"report": report, "params": asdict(params)}, indent=2))
 
 

@@ -25,7 +25,8 @@ import numpy.typing as npt
 
 from toolscout.finetune.fit_layers import regress
 from toolscout.index.encoder import make_encoder
-from toolscout.index.meanings import Known, MeaningParams, features, means_product, write_meaning_params
+from toolscout.index.encoder_params import write_encoder_params
+from toolscout.index.meanings import Known, MeaningParams, features, means_product
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.products import Mention
 from toolscout.index.search import Ask
@@ -146,7 +147,7 @@ def main() -> None:
     rows = written_rows(box, DATA / "word_names.jsonl")
     held_out = {box.storage.products.name(r.mention.product) for r in rows if r.split == "dev"}
     params = fit(box, rows + requested_rows(box, held_out), precision=options.precision)
-    write_meaning_params(options.out, params)
+    write_encoder_params(options.out, params)
     print(json.dumps({"dev": measure(box, rows, params), "weights": params.weights, "at": params.at}, indent=2))
 
 

@@ -8,21 +8,18 @@ pool lacks: an installed tool that is far from the request, beside one of the pa
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from toolscout.errors import BadInput, StorageError
-from toolscout.files import replace_file
+from toolscout.errors import BadInput
 from toolscout.index import fusion
 from toolscout.index.encoder import Encoder
+from toolscout.index.encoder_params import read_encoder_params
 from toolscout.index.names import id_hash
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.search import (
@@ -74,25 +71,11 @@ class LayerParams:
 
 
 def layer_params(encoder: Encoder) -> LayerParams:
-    """The parameters in the encoder's folder; unfitted ones where it has none.
+    """Read the parameters of the encoder's folder; unfitted ones where it has none.
 
     Raises StorageError if they cannot be read.
     """
-    folder = getattr(encoder, "folder", None)
-    path = folder / PARAMS_FILE if isinstance(folder, Path) else None
-    if path is None or not path.is_file():
-        return LayerParams()
-    try:
-        values: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        known = {f.name for f in fields(LayerParams)}
-        return LayerParams(**{name: value for name, value in values.items() if name in known})
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise StorageError(f"{path} cannot be read: {error}.", "Install Toolscout again.") from None
-
-
-def write_layer_params(path: Path, params: LayerParams) -> None:
-    """Write parameters as JSON."""
-    replace_file(path, json.dumps(asdict(params)) + "\n")
+    return read_encoder_params(encoder, PARAMS_FILE, LayerParams) or LayerParams()
 
 
 @dataclass(frozen=True)

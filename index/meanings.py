@@ -1,4 +1,4 @@
-"""Whether a product's name that is an ordinary word, too, means the product where a request has it.
+"""Tell whether a product's name that is an ordinary word, too, means the product where a request has it.
 
 "open linear issues" means Linear, "run a linear regression" does not. A logistic regression decides by how the name is
 written and what stands beside it, by what the product's tools in the pack say of the request's other words, and by the
@@ -8,19 +8,16 @@ it; the numbers belong to an encoder and are kept in its folder.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from toolscout.errors import StorageError
-from toolscout.files import replace_file
 from toolscout.index import fusion
 from toolscout.index.acts import VERBS
+from toolscout.index.encoder_params import read_encoder_params
 from toolscout.index.pack.words import PackedScores
 from toolscout.index.words import STOP, fold, hashes
 
@@ -68,25 +65,8 @@ class MeaningParams:
 
 
 def meaning_params(encoder: Encoder) -> MeaningParams | None:
-    """The parameters in the encoder's folder; None where it has none.
-
-    Raises StorageError if they cannot be read.
-    """
-    folder = getattr(encoder, "folder", None)
-    path = folder / PARAMS_FILE if isinstance(folder, Path) else None
-    if path is None or not path.is_file():
-        return None
-    try:
-        values: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        known = {f.name for f in fields(MeaningParams)}
-        return MeaningParams(**{name: value for name, value in values.items() if name in known})
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise StorageError(f"{path} cannot be read: {error}.", "Install Toolscout again.") from None
-
-
-def write_meaning_params(path: Path, params: MeaningParams) -> None:
-    """Write parameters as JSON."""
-    replace_file(path, json.dumps(asdict(params)) + "\n")
+    """Read the parameters of the encoder's folder, or None. Raises StorageError if they cannot be read."""
+    return read_encoder_params(encoder, PARAMS_FILE, MeaningParams)
 
 
 def features(text: str, place: tuple[int, int], known: Known) -> dict[str, float]:

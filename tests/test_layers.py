@@ -13,7 +13,8 @@ from toolscout.errors import BadInput, StorageError
 from toolscout.index.build import build_index
 from toolscout.index.catalogue import Catalogue
 from toolscout.index.encoder import make_encoder
-from toolscout.index.layers import LayeredIndex, LayerParams, layer_params, write_layer_params
+from toolscout.index.encoder_params import write_encoder_params
+from toolscout.index.layers import LayeredIndex, LayerParams, layer_params
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.search import Answer, Filters, SearchIndex, ToolRequest
 from toolscout.records import Server, Tool
@@ -363,7 +364,7 @@ def test_parameters_are_written_and_read(tmp_path: Path, built_pack: Built) -> N
 
     assert layer_params(Elsewhere()) == LayerParams(), "unfitted where there are none"  # type: ignore[arg-type]
     params = LayerParams(join={"own": 2.0}, join_bias=-1.0, box={"tool": 3.0}, box_at=0.4, fitted="in a test")
-    write_layer_params(tmp_path / "layers.json", params)
+    write_encoder_params(tmp_path / "layers.json", params)
     assert layer_params(Elsewhere()) == params  # type: ignore[arg-type]
     for broken in ("{", "[]", '"x"', "7"):
         (tmp_path / "layers.json").write_text(broken)

@@ -13,8 +13,9 @@ from pack_fixture import Built
 from toolscout.errors import StorageError
 from toolscout.finetune.fit_meanings import DATA, measure, written_rows
 from toolscout.index import pack
+from toolscout.index.encoder_params import write_encoder_params
 from toolscout.index.layers import LayeredIndex, layer_params
-from toolscout.index.meanings import MeaningParams, features, meaning_params, write_meaning_params
+from toolscout.index.meanings import MeaningParams, features, meaning_params
 from toolscout.index.pack.current import shipped
 from toolscout.index.pack.search import PackIndex
 from toolscout.index.pack.sources import PRODUCTS
@@ -130,7 +131,7 @@ def test_parameters_are_written_and_read(tmp_path: Path) -> None:
     elsewhere = SimpleNamespace(folder=tmp_path)
     assert meaning_params(elsewhere) is None
     params = MeaningParams({"at_end": 3.0}, [0.5, -0.25], -1.0, 0.7, "in a test")
-    write_meaning_params(tmp_path / "meanings.json", params)
+    write_encoder_params(tmp_path / "meanings.json", params)
     read = meaning_params(elsewhere)
     assert read is not None and asdict(read) == asdict(params)
     for broken in ("{", "[]", "7"):

@@ -125,8 +125,9 @@ def shell_settings(home: Path) -> dict[str, str]:
 
 
 def keep_shell_settings(settings: Settings, given: Mapping[str, str]) -> None:
-    """Write settings of this environment where every start finds them: the file, and secrets among the secrets."""
-    open_store(settings).update({variable_of(n): text for n, text in given.items() if n in SECRET_SETTINGS})
+    """Write settings of this environment where every start finds them: the file, and secrets, unless another is kept,
+    among the secrets."""
+    open_store(settings).keep({variable_of(n): text for n, text in given.items() if n in SECRET_SETTINGS})
     if plain := {name: text for name, text in given.items() if name not in SECRET_SETTINGS}:
         write_settings(settings.home, plain)
 
