@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 from toolscout.errors import BadInput, NotFound
 from toolscout.index.catalogue import Catalogue, batched
-from toolscout.index.rows import exemplar_row, server_row, tool_row, trajectory_row
 from toolscout.jsonl import count_lines, parse_record, read_objects, write_records
 from toolscout.records import Call, JsonObject, Record, Server, ServerState, Tool, Trajectory
 
@@ -84,7 +83,7 @@ def import_files(
 
     Raises:
         NotFound: a file does not exist (nothing has been imported then).
-        BadInput: a malformed line, ``file:line: reason``; the batches before it are in the catalogue.
+        BadInput: a malformed line, ``file:line: reason``; what stands before it may be in the catalogue.
     """
     paths = [Path(p) for p in (*servers, *tools, *calls, *trajectories)]
     for path in paths:
@@ -146,21 +145,21 @@ class _Import:
 
     def servers(self, paths: Paths) -> None:
         for lines in self._batches(paths, Server):
-            self._stored(lines, server_row, self._put_servers)
+            self._stored(lines, self._put_servers)
 
     def tools(self, paths: Paths) -> None:
         for lines in self._batches(paths, Tool):
             fresh = [line for line in lines if self._first(line.record.tool_id)]
             self.report.tools_repeated += len(lines) - len(fresh)
-            self._stored(fresh, tool_row, self._put_tools)
+            self._stored(fresh, self._put_tools)
 
     def calls(self, paths: Paths) -> None:
         for lines in self._batches(paths, Call):
-            self._stored(lines, exemplar_row, self._put_calls)
+            self._stored(lines, self._put_calls)
 
     def trajectories(self, paths: Paths) -> None:
         for lines in self._batches(paths, Trajectory):
-            self._stored(lines, trajectory_row, self._put_trajectories)
+            self._stored(lines, self._put_trajectories)
 
     def _put_servers(self, lines: Sequence[_Line[Server]]) -> None:
         touched, _ = self._catalogue.merge([line.record for line in lines])
@@ -204,27 +203,18 @@ class _Import:
                 continue
             yield _Line(place, record, raw)
 
-    def _stored(
-        self,
-        lines: Sequence[_Line[R]],
-        row: Callable[[R], object],
-        put: Callable[[Sequence[_Line[R]]], None],
-    ) -> None:
+    def _stored(self, lines: Sequence[_Line[R]], put: Callable[[Sequence[_Line[R]]], None]) -> None:
         try:
             put(lines)
         except BadInput:  # well-formed, but it cannot be stored: find out which lines
-            put([line for line in lines if self._fits(line, row)])
+            for line in lines:
+                try:
+                    put([line])
+                except BadInput as error:
+                    self._bad(BadInput(f"{line.place}: {error}", error.hint))
         self._done += len(lines)
         if self._progress is not None:
             self._progress(self._done, max(self.total, self._done))
-
-    def _fits(self, line: _Line[R], row: Callable[[R], object]) -> bool:
-        try:
-            row(line.record)
-        except BadInput as error:
-            self._bad(BadInput(f"{line.place}: {error}", error.hint))
-            return False
-        return True
 
     def _bad(self, error: BadInput) -> None:
         if not self._skip_bad:

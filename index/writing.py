@@ -122,6 +122,9 @@ def put_tools(
     """Insert or update tools, noting in ``change`` what happened; True if anything was written.
 
     With ``guard`` new and changed tools are scanned: see `toolscout.index.guard`.
+
+    Raises:
+        BadInput: a tool has the id of another server's tool.
     """
     moment = now()
     written = False
@@ -131,6 +134,7 @@ def put_tools(
         row = tool_row(tool)
         by_id.setdefault(row["tool_id"], row)  # a server that lists a name twice: callers reach the first
         given.setdefault(row["tool_id"], tool)
+    _check_owners(connection, by_id.values())
     guards = _Guards(connection, given) if guard else None
     for chunk in chunks(list(by_id)):
         found = rows_of(connection.execute(select(TOOL).where(TOOL.c.tool_id.in_(chunk))))
@@ -140,6 +144,10 @@ def put_tools(
         rows, outdated = [], []
         for tool_id in chunk:
             row, old, pin = by_id[tool_id], known.get(tool_id), pinned.get(tool_id)
+            if old is not None and old["server_id"] != row["server_id"]:
+                if not _own_id(row) or _own_id(old):
+                    raise _foreign(tool_id, old["server_id"], row["server_id"])
+                old = pin = None
             if guards is not None and (old is None or any(old[k] != row[k] for k in ("fingerprint", "title"))):
                 row["findings"] = guards.findings(tool_id, row["findings"])
             if old is None:
@@ -162,6 +170,29 @@ def put_tools(
             upsert(connection, TOOL, rows)
             written = True
     return written
+
+
+def _own_id(row: Mapping[str, Any]) -> bool:
+    return bool(row["tool_id"] == f"{row['server_id']}/{row['name']}")
+
+
+def _check_owners(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse tools whose ids begin with the id of another server that is known: calls and rules go by these ids."""
+    for row in rows:
+        parts = row["tool_id"].split("/")
+        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+        if _own_id(row) or row["server_id"] in above:
+            continue
+        owner = connection.execute(select(SERVER.c.server_id).where(SERVER.c.server_id.in_(above))).scalars().first()
+        if owner is not None:
+            raise _foreign(row["tool_id"], owner, row["server_id"])
+
+
+def _foreign(tool_id: str, owner: str, claimant: str) -> BadInput:
+    return BadInput(
+        f"The tool {tool_id} belongs to the server {owner}, not to {claimant}.",
+        "Give it an id of its own server, SERVER/NAME.",
+    )
 
 
 def _new_tool(

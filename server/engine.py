@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +71,8 @@ T = TypeVar("T")
 # Of a server that is configured here; what was learnt elsewhere about installing it does not count then.
 _CALLABLE = frozenset({ServerState.READY, ServerState.NEEDS_INSTALL, ServerState.UNAVAILABLE})
 _LARGEST_SHOWN = 8
-_NAME_LENGTH = 24
+_NAME = re.compile(r"(?=.{1,24}$)\w+([-_.]\w+){0,2}")
+"""A server's name of at most three words and 24 characters."""
 _POINTER_CHECK_SECONDS = 1.0
 _LOAD_SECONDS = 45.0
 _LISTED_AT_ONCE = 4
@@ -923,7 +925,8 @@ class Engine:
         """Servers to name: all that are configured, by their names there; a few of the largest where those are few."""
         configured = [name for name in self.configured() if index.get_server(name) is not None]
         largest = [name for name in index.largest_servers(_LARGEST_SHOWN) if name not in configured]
-        short = [name.rsplit("/", 1)[-1][:_NAME_LENGTH] for name in largest]  # strangers' words
+        # Strangers' words in a text that every client's model reads: names alone, nothing that could be a sentence.
+        short = [last for name in largest if _NAME.fullmatch(last := name.rsplit("/", 1)[-1])]
         return list(dict.fromkeys(configured + short[: max(0, _LARGEST_SHOWN - len(configured))]))
 
     def _tool(self, tool_id: str) -> Tool | None:

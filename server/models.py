@@ -202,6 +202,7 @@ class ModelStore:
         name = Path(urlsplit(url).path).name
         if not name.endswith(".gguf"):
             raise BadInput(f"{source} does not name a .gguf file.", "Only GGUF models can be loaded.")
+        sha256 = _expected(_slug(name), name, sha256)
         return self._fetch(_slug(name), self.folder / name, sha256, source, lambda part: download(url, part, progress))
 
     def add(self, source: str, *, name: str = "", sha256: str = "", progress: Progress | None = None) -> InstalledModel:
@@ -214,9 +215,11 @@ class ModelStore:
         with path.open("rb") as file:
             if file.read(4) != _GGUF:
                 raise BadInput(f"{path} is not a GGUF file.", "Convert the model to GGUF first.")
+        name = name or _slug(path.name)
+        sha256 = _expected(name, "", sha256)
         found = _hash(path)
         _check(found, sha256, path.name)
-        model = InstalledModel(name or _slug(path.name), path.resolve(), found, path.stat().st_size, "file")
+        model = InstalledModel(name, path.resolve(), found, path.stat().st_size, "file")
         self._remember(model)
         return model
 
@@ -307,6 +310,18 @@ class ModelStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock"):
             yield
+
+
+def _expected(name: str, file: str, sha256: str) -> str:
+    """The hash that a file must have to go by a name: a known model's own, whatever its address says.
+
+    Raises:
+        BadInput: the name is taken by a model that comes with Toolscout, or another hash is given for a known one.
+    """
+    pinned = next((known.sha256 for known in KNOWN.values() if name == known.name or file == known.file), "")
+    if name in packaged_adapters() or (pinned and sha256 not in ("", pinned)):
+        raise BadInput(f"{name} is the name of a model that Toolscout knows.", "Give the file another name.")
+    return pinned or sha256
 
 
 def _known_names() -> str:

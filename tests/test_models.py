@@ -11,6 +11,7 @@ import threading
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -287,6 +288,10 @@ def test_the_best_known_model_is_used_unless_one_is_named(
     store.add(str(better), name="own")
     monkeypatch.setattr(models, "packaged_model", partial(lambda: None))
     assert store.resolve() is None, "the user's own is used only by name"
+    with pytest.raises(NotAllowed, match="not the expected"):
+        store.add(str(better), name="qwen2.5-coder-0.5b")
+    known = replace(KNOWN["qwen2.5-coder-0.5b"], sha256=SHA)
+    monkeypatch.setitem(KNOWN, known.name, known)
     store.add(str(better), name="qwen2.5-coder-0.5b")
     resolved = store.resolve()
     assert resolved is not None and resolved.name == "toolscout-qwen2.5-coder-0.5b", "its adapter comes with Toolscout"
@@ -300,6 +305,17 @@ def test_the_best_known_model_is_used_unless_one_is_named(
             named(unknown)
     store.remove("qwen2.5-coder-0.5b")
     assert store.resolve() is None
+
+
+@pytest.mark.parametrize("file", ["qwen2.5-coder-0.5b.gguf", "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf"])
+def test_a_strangers_file_does_not_go_by_a_known_name(store: ModelStore, site: Site, tmp_path: Path, file: str) -> None:
+    with pytest.raises(NotAllowed, match="not the expected"):
+        store.pull(f"{site.url}/{file}")
+    own = tmp_path / "own.gguf"
+    own.write_bytes(DATA)
+    with pytest.raises(BadInput, match="is the name of a model that Toolscout knows"):
+        store.add(str(own), name="toolscout-qwen2.5-coder-0.5b")
+    assert all(model.sha256 != SHA for model in store.installed())
 
 
 def test_known_models_are_pinned() -> None:

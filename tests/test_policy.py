@@ -351,8 +351,14 @@ def test_a_question_hides_nothing_and_cannot_be_forged(tmp_path: Path) -> None:
     lines = message.split("\n")
     assert "'buy' of the MCP server 'shop'" in lines[0] and lines[1] == "Why you are asked: It costs money."
     assert lines[3] == "Arguments:" and "\u202e" not in message and "\\u202e" in lines[4]
-    assert lines[5].endswith('END"') and "characters are not shown" in lines[5]
-    assert lines[-1] == "  and 22 more arguments that are not shown"
+    assert lines[5].endswith('sssEND"') and len(lines[5]) > 5000
+    assert lines[-1] == "  p59: 59"
+
+
+def test_a_call_too_long_to_show_is_not_asked_about(tmp_path: Path) -> None:
+    decision = policy(tmp_path, '[[rules]]\naction = "ask"').decide(tool(), {})
+    with pytest.raises(NotAllowed, match=r"too many to show"):
+        question_params(tool(), {"a": "x" * 30_000}, decision)
 
 
 # --- the log ---------------------------------------------------------------------------------------------------------

@@ -26,11 +26,14 @@ LEAST_ORDER = 5
 """Words from which on a part of an address, an option or a variable's name may be an order to a model."""
 
 _JOINTS = re.compile(r"[-_./=,+:]+")
-_MAX_LEVELS = 60
+_MAX_LEVELS = 120
+"""Nested objects and lists that are followed into: 60 properties in one another."""
 
 _PROSE = frozenset({"description", "title", "$comment", "summary", "label", "message"})
 _VALUES = frozenset({"enum", "default", "const", "example", "examples", "pattern", "format", "enumNames"})
 _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
+_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_LONGEST_KEYWORD = len("unevaluatedProperties")
 
 
 class Piece(NamedTuple):
@@ -75,14 +78,11 @@ def _tool_pieces(tool: Tool) -> Iterator[Piece]:
     if tool.description:
         yield Piece("description", "prose", tool.description)
     pieces: list[Piece] = []
-    for root, value in (("input_schema", tool.input_schema), ("output_schema", tool.output_schema)):
-        _schema(pieces, value, root, "", 0)
+    for root in ("input_schema", "output_schema", "annotations"):
+        _schema(pieces, getattr(tool, root), root, "", 0)
     yield from pieces[:MAX_PIECES]
     if len(pieces) > MAX_PIECES:
         yield Piece(pieces[MAX_PIECES].where, "unread", f"schemas of more than {MAX_PIECES:,} texts")
-    for key, value in (tool.annotations or {}).items():
-        if isinstance(value, str) and value:
-            yield Piece(f"annotations.{key}", "prose", value)
 
 
 def _call_pieces(call: Call) -> Iterator[Piece]:
@@ -109,6 +109,8 @@ def _argument(pieces: list[Piece], value: Any, where: str) -> None:
 
 def server_pieces(server: Server) -> Iterator[Piece]:
     """The pieces of a server: what it says of itself, and how a catalogue says that it is run."""
+    yield Piece("server.server_id", "name", server.server_id)
+    yield from _spelled("server.server_id", server.server_id)
     for where, kind in (
         ("name", "name"),
         ("title", "prose"),
@@ -145,44 +147,35 @@ def _spelled(where: str, text: str) -> Iterator[Piece]:
         yield Piece(where, "order", " ".join(words))
 
 
-def _schema(pieces: list[Piece], value: Any, where: str, parameter: str, level: int) -> None:
-    if len(pieces) > MAX_PIECES or not isinstance(value, dict | list):
+def _schema(pieces: list[Piece], value: Any, where: str, parameter: str, level: int, keyword: str = "") -> None:
+    """Collect every text under a schema, names of keys that JSON Schema does not know included.
+
+    Args:
+        keyword: the key that ``value`` stands under; inside a value of `_VALUES` it stays that one.
+    """
+    if len(pieces) > MAX_PIECES:
+        return
+    if isinstance(value, str):
+        if value and (keyword in _PROSE or (" " in value and keyword not in _VALUES)):
+            pieces.append(Piece(where, "parameter" if parameter else "prose", value, parameter))
+        elif len(value) > 3 and value not in _TYPES:
+            pieces.append(Piece(where, "value", value, parameter))
+        return
+    if not isinstance(value, dict | list):
         return
     if level > _MAX_LEVELS:
         pieces.append(Piece(where, "unread", f"a schema of more than {_MAX_LEVELS} levels"))
         return
     if isinstance(value, list):
         for number, one in enumerate(value):
-            if isinstance(one, dict | list):
-                _schema(pieces, one, f"{where}.{number}", parameter, level + 1)
-    if not isinstance(value, dict):
+            _schema(pieces, one, f"{where}.{number}", parameter, level + 1, keyword)
         return
     for key, inner in value.items():
-        if isinstance(inner, str):
-            if key in _VALUES:
-                _values(pieces, inner, f"{where}.{key}", parameter, level)
-            elif inner and (key in _PROSE or " " in inner):
-                pieces.append(Piece(f"{where}.{key}", "parameter" if parameter else "prose", inner, parameter))
-        elif isinstance(inner, dict | list):
-            place = f"{where}.{key}"
-            if key in _NAMED and isinstance(inner, dict):
-                for name, one in inner.items():
-                    pieces.append(Piece(f"{place}.{name}", "key", str(name), str(name)))
-                    _schema(pieces, one, f"{place}.{name}", str(name), level + 1)
-            elif key in _VALUES:
-                _values(pieces, inner, place, parameter, level)
-            else:
-                _schema(pieces, inner, place, parameter, level + 1)
-
-
-def _values(pieces: list[Piece], value: Any, where: str, parameter: str, level: int) -> None:
-    if isinstance(value, str):
-        if len(value) > 3:
-            pieces.append(Piece(where, "value", value, parameter))
-    elif level > _MAX_LEVELS and isinstance(value, dict | list):
-        pieces.append(Piece(where, "unread", f"a value of more than {_MAX_LEVELS} levels"))
-    elif len(pieces) <= MAX_PIECES and isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, inner in items:
-            if isinstance(inner, str | dict | list):
-                _values(pieces, inner, f"{where}.{key}", parameter, level + 1)
+        place = f"{where}.{key}"
+        if keyword in _NAMED:
+            pieces.append(Piece(place, "key", key, key))
+            _schema(pieces, inner, place, key, level + 1)
+        else:
+            if len(key) > _LONGEST_KEYWORD or " " in key:
+                pieces.append(Piece(place, "key", key, parameter))
+            _schema(pieces, inner, place, parameter, level + 1, keyword if keyword in _VALUES else key)

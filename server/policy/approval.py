@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from toolscout.errors import NotAllowed
 from toolscout.records import JsonObject, Tool, canonical_json, sha256_hex
 from toolscout.server.asking import content_of
 from toolscout.server.policy.file import Decision, Effect
@@ -28,8 +29,8 @@ KEY = "toolscout_policy"
 _ASKED = "toolscout-asked:"
 _APPROVED = "toolscout-approved:"
 _YES = "allow"
-_MOST_ARGUMENTS = 40
-_LONGEST_VALUE = 500
+_MOST_CHARACTERS = 20_000
+"""Characters of arguments that a person may be shown; a longer call is refused, for a yes must not cover what is hidden."""
 _DECLARED = {
     Effect.READ_ONLY: "it only reads",
     Effect.ADDITIVE: "it adds and changes nothing that is there",
@@ -44,17 +45,25 @@ def digest_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
 
 
 def question_params(tool: Tool, arguments: Mapping[str, Any], decision: Decision, before: str = "") -> JsonObject:
-    """The parameters of ``elicitation/create`` (form mode) for one call."""
+    """The parameters of ``elicitation/create`` (form mode) for one call, every argument in full.
+
+    Raises:
+        NotAllowed: the arguments are too long to be read by a person.
+    """
+    shown = [f"  {_plain(str(name))}: {_shown(value)}" for name, value in arguments.items()]
+    if (length := sum(map(len, shown))) > _MOST_CHARACTERS:
+        raise NotAllowed(
+            f"A person must agree to this call, and its arguments have {length:,} characters: too many to show.",
+            f"Split it into calls of at most {_MOST_CHARACTERS:,}, or have a rule of the policy allow it.",
+        )
     reason = decision.rule.reason if decision.rule is not None else ""
     lines = [
         f"{before}An agent wants to call the tool '{_plain(tool.name)}' of the MCP server '{_plain(tool.server_id)}'.",
         *([f"Why you are asked: {_plain(reason)}"] if reason else []),
         f"Its server says of it: {_DECLARED[decision.effect]}.",
         "Arguments:" if arguments else "Arguments: none",
-        *(f"  {_plain(str(name))}: {_shown(value)}" for name, value in list(arguments.items())[:_MOST_ARGUMENTS]),
+        *shown,
     ]
-    if len(arguments) > _MOST_ARGUMENTS:
-        lines.append(f"  and {len(arguments) - _MOST_ARGUMENTS} more arguments that are not shown")
     yes = {"type": "boolean", "title": "Allow this call", "description": "Once, as shown.", "default": False}
     schema = {"type": "object", "properties": {_YES: yes}, "required": [_YES]}
     return {"mode": "form", "message": "\n".join(lines), "requestedSchema": schema}
@@ -124,12 +133,7 @@ def _state(prefix: str, digest: str, inner: str = "") -> str:
 
 
 def _shown(value: object) -> str:
-    text = _plain(json.dumps(value, ensure_ascii=False, default=str))
-    if len(text) <= _LONGEST_VALUE:
-        return text
-    # Both ends: what matters of a long text is as often the last thing that it says.
-    half = _LONGEST_VALUE // 2
-    return f"{text[:half]} ... ({len(text) - 2 * half:,} characters are not shown) ... {text[-half:]}"
+    return _plain(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _plain(text: str) -> str:
