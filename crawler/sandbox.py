@@ -25,6 +25,7 @@ from toolscout.bubblewrap import (
     SYSTEM,
     WORKDIR,
     accounts,
+    apart,
     disables_userns,
     limited,
     scratch,
@@ -94,7 +95,7 @@ class Bubblewrap(Sandbox):
     def command(self, job: Job) -> list[str]:
         """See `Sandbox.command`."""
         size = str(job.limits.disk * MIB)
-        line = [*become(self.uid(job.slot)), tool("bwrap")]
+        line = apart([*become(self.uid(job.slot)), tool("bwrap")])
         line += ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
         line += scratch(size=job.limits.disk, shared=job.limits.shared)
         if disables_userns():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import shutil
@@ -151,6 +152,62 @@ async def test_no_network_means_no_loopback_either(pools: Pools, listener: int) 
     closed, opened = pools(prober()), pools(prober({"network": True}))
     assert await ask(opened, "connect", host="127.0.0.1", port=listener) == "hello"
     assert await ask(closed, "connect", host="127.0.0.1", port=listener) is None
+
+
+async def test_abstract_sockets_of_the_session_are_not_reached(pools: Pools) -> None:
+    if ctypes.CDLL(None).syscall(444, None, 0, 1) < 6:
+        pytest.skip("this kernel's Landlock knows no scopes")
+    name = f"toolscout-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("\0" + name)
+        listening.listen(2)
+        assert await ask(pools(prober(False)), "abstract", name=name) == "connected"
+        assert await ask(pools(prober({"network": True})), "abstract", name=name) is None
+
+
+def test_keys_of_the_session_are_not_found(home: Path, tmp_path: Path) -> None:
+    keyctl = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
+    script = f"""
+import asyncio, ctypes, sys
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]!r}
+system = ctypes.CDLL(None)
+system.syscall.restype = ctypes.c_long
+if system.syscall({keyctl}, 1, None) <= 0:  # a session of this process's own
+    sys.exit(77)
+assert system.syscall({keyctl} - 2, b"user", b"toolscout-test", b"a ticket", 8, -3) > 0
+from test_sandbox import ask, prober
+from toolscout.server.upstreams.pool import UpstreamPool
+from toolscout.settings import Settings
+async def main():
+    for sandbox in (False, True):
+        pool = UpstreamPool(Settings(), lambda: {{"prober": prober(sandbox)}})
+        print(await ask(pool, "keyring", keyctl={keyctl}, name="toolscout-test"))
+        await pool.close()
+asyncio.run(main())
+"""
+    if keyctl is None:
+        pytest.skip("the number of keyctl is not known here")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip("keyrings are forbidden here")
+    assert done.stdout.split() == ["True", "False"], done.stderr
+
+
+async def test_what_lies_beside_a_homes_programs_is_not_there(
+    pools: Pools, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    prefix = folder / ".cargo"
+    for name in ("bin", "lib"):
+        (prefix / name).mkdir(parents=True)
+    (prefix / "credentials.toml").write_text("token")
+    (prefix / "lib" / "library").write_text("code")
+    program = prefix / "bin" / "server"
+    program.write_text(f"#!{sys.executable} -IS\n" + PROBER.read_text("utf-8"))
+    program.chmod(0o755)
+    pool = pools(UpstreamConfig.parse("prober", {"command": str(program), "sandbox": True}))
+    assert await ask(pool, "read", path=str(prefix / "lib" / "library")) == "code"
+    assert await ask(pool, "read", path=str(prefix / "credentials.toml")) is None
 
 
 async def test_other_processes_are_not_seen(pools: Pools) -> None:

@@ -9,6 +9,7 @@ import atexit
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,6 +81,11 @@ def tool(name: str) -> str:
     if found is None:
         raise NotAllowed(f"{name} is not installed")
     return found
+
+
+def apart(command: Sequence[str]) -> list[str]:
+    """The command line that starts bubblewrap (or what becomes it) outside of this session: see `own_session`."""
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("own_session.py")), *command]
 
 
 _accounts_at: list[Path] = []

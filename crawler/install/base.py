@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from toolscout.bubblewrap import apart
 from toolscout.crawler.failures import DeployError, Failure
 from toolscout.crawler.limits import MIB, Limits
 from toolscout.crawler.process import Stderr, kill_all
@@ -207,7 +208,7 @@ class Shop:
             line += ["--dev", "/dev", "--proc", "/proc"]
             for path in (self.cache, self.config, folder):
                 line += ["--bind", str(path), str(path)]
-            line += ["--chdir", str(folder), "--"]
+            line = apart([*line, "--chdir", str(folder), "--"])
         return [*line, *argv]
 
 

@@ -30,7 +30,7 @@ _ASKED = "toolscout-asked:"
 _APPROVED = "toolscout-approved:"
 _YES = "allow"
 _MOST_CHARACTERS = 20_000
-"""Characters of arguments that a person may be shown; a longer call is refused, for a yes must not cover what is hidden."""
+"""Characters of arguments that a person is shown; a longer call is refused, for a yes must not cover what is hidden."""
 _DECLARED = {
     Effect.READ_ONLY: "it only reads",
     Effect.ADDITIVE: "it adds and changes nothing that is there",

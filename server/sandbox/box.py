@@ -18,7 +18,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolscout.bubblewrap import HOME, PATH, WORKDIR, accounts, disables_userns, limited, scratch, system_view, tool
+from toolscout.bubblewrap import (
+    HOME,
+    PATH,
+    WORKDIR,
+    accounts,
+    apart,
+    disables_userns,
+    limited,
+    scratch,
+    system_view,
+    tool,
+)
 from toolscout.errors import NotAllowed
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.upstreams.watchdog import MARKER
@@ -73,7 +84,7 @@ class Box:
             os.write(given, b"".join(os.fsencode(word) + b"\0" for word in words))
             os.lseek(given, 0, os.SEEK_SET)
             opened = Opened(
-                [tool("bwrap"), "--args", str(given), "--info-fd", str(tell), "--", *self._inner()],
+                apart([tool("bwrap"), "--args", str(given), "--info-fd", str(tell), "--", *self._inner()]),
                 {MARKER: marker, "PATH": PATH},
                 (given, tell),
                 said,

@@ -11,6 +11,10 @@ from toolscout.bubblewrap import SYSTEM
 
 _SCRIPTED = re.compile(r"(python|pypy)[\d.]*|node|nodejs|bun|deno|ruby|perl|php|(ba|z|da)?sh")
 _DEPTH = 8
+_INSTALLATION = (
+    *("bin", "Scripts", "lib", "lib32", "lib64", "Lib", "libexec", "share", "include", "pyvenv.cfg"),
+    *("conf", "jmods", "ssl"),  # of Java, of conda
+)
 
 
 def runtime(program: Path) -> list[Path]:
@@ -58,12 +62,11 @@ def _follow(path: Path, found: dict[Path, None], depth: int) -> None:
         return
     prefix = path.parent.parent
     whole = path.parent.name in ("bin", "Scripts") and not _private(prefix) and prefix.name != ".local"
-    kept = prefix if whole else path
-    real = kept.resolve()
     if not any(path.is_relative_to(p) for p in found):
-        found[kept] = None
-        if whole and real != kept:
-            _follow_folder(real, found)
+        for kept in _parts(prefix) if whole else [path]:
+            found[kept] = None
+            if whole and (real := kept.resolve()) != kept:
+                _follow_folder(real, found)
     if (config := prefix / "pyvenv.cfg").is_file():
         home = re.search(r"^home\s*=\s*(.+)$", config.read_text("utf-8", "replace"), re.MULTILINE)
         if home:
@@ -72,6 +75,17 @@ def _follow(path: Path, found: dict[Path, None], depth: int) -> None:
         _follow(_target(path), found, depth - 1)
     elif path.is_file() and (interpreter := _shebang(path)) is not None:
         _follow(interpreter, found, depth - 1)
+
+
+def _parts(prefix: Path) -> list[Path]:
+    """What a program may need of the folder above its ``bin``.
+
+    In a home tokens lie beside the programs (``~/.cargo/credentials.toml``), so only what installations are made of.
+    """
+    home = Path.home()
+    if not prefix.is_relative_to(home) and not prefix.resolve().is_relative_to(home.resolve()):
+        return [prefix]
+    return [part for name in _INSTALLATION if (part := prefix / name).exists()]
 
 
 def _follow_folder(real: Path, found: dict[Path, None]) -> None:

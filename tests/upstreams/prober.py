@@ -1,5 +1,6 @@
 """An MCP server that tries to get out: one tool each for files, networks, other processes. Standard library only."""
 
+import ctypes
 import json
 import os
 import signal
@@ -29,6 +30,14 @@ def behave(name, given):
     if name == "connect":
         with socket.create_connection((given["host"], given["port"]), timeout=5) as connection:
             return text(connection.recv(100).decode())
+    if name == "abstract":
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect("\0" + given["name"])
+        return text("connected")
+    if name == "keyring":
+        system = ctypes.CDLL(None)
+        system.syscall.restype = ctypes.c_long
+        return text(system.syscall(given["keyctl"], 10, -3, b"user", given["name"].encode(), 0) > 0)  # KEYCTL_SEARCH
     if name == "fetch":
         try:
             with urllib.request.urlopen(given["url"], timeout=10) as answer:
