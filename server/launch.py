@@ -41,6 +41,7 @@ _RUNNERS = {
     "npm",
     "pnpm",
 }
+_SCRIPTED = r"(python|pypy)[\d.]*|node|nodejs|ruby|perl|php|(ba|z|da|k|fi)?sh|cmd|powershell|pwsh"
 _PLACEHOLDER = re.compile(r"<([A-Za-z][\w .:/|-]{0,60})>")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -228,6 +229,17 @@ def package_of(entry: Mapping[str, Any]) -> str | None:
     scope, rest = name[:1], name[1:]  # the first @ of an npm name may be its scope's
     name = scope + rest.partition("@")[0] if registry == "npm" else re.split(r"[=<>!~@\[ ]", name)[0]
     return f"{registry}:{name}" if name else None
+
+
+def program_of(entry: Mapping[str, Any]) -> str:
+    """What an entry runs or calls, whatever it is given besides: its package, its script, or its program."""
+    if found := package_of(entry):
+        return found
+    command, args = str(entry.get("command") or ""), [*map(str, entry.get("args") or ())]
+    name = command.replace("\\", "/").rpartition("/")[2].removesuffix(".exe").removesuffix(".cmd")
+    if re.fullmatch(_SCRIPTED, name):
+        return shlex.join([command, *[word for word in args if not word.startswith("-")][:1]])
+    return shlex.join([command, *args]) if name in _RUNNERS else command
 
 
 def shown(entry: Mapping[str, Any]) -> str:

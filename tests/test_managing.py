@@ -157,3 +157,40 @@ async def test_a_server_that_runs_is_started_anew_once_its_entry_has_changed(hom
         write(home, tiny={**TINY, "env": {"COLOR": "blue"}})
         color, second = await seen()
         assert color == "blue" and second != first
+
+
+def test_what_a_server_runs_is_changed_and_the_rest_stays(
+    home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened = {"read": [str(tmp_path)]}
+    uvx = {"command": "uvx", "args": ["--from", "notes==1", "notes"], "env": {"A": "${A}"}, "note": "mine"}
+    write(home, tiny={**uvx, "sandbox": opened}, far={"url": "http://x/sse", "type": "sse", "headers": {"B": "c"}})
+    before = (home / "mcp.json").read_text()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert execute(["set", "tiny", "--", "uvx", "notes==2"]) == 1
+    assert "tiny will run:  uvx notes==2" in capsys.readouterr().err
+    for wrong in (["tiny", "prog"], ["tiny", "--url", "http://x/"], ["far", "--", "prog"]):
+        assert execute(["set", *wrong, "--yes", "--no-check"]) == 2
+    assert (home / "mcp.json").read_text() == before
+
+    assert change("--", "uvx", "notes==2", "--token", FIRST) == 0
+    args = ["notes==2", "--token", "${TINY_TOKEN}"]
+    assert entry(home) == {**uvx, "args": args, "sandbox": opened}, "the same package, and its sandbox"
+    assert change("--", "uvx", "other") == 0
+    assert entry(home) == {**uvx, "args": ["other"], "sandbox": True}
+    assert change("--no-sandbox") == 0
+    monkeypatch.setenv("TOOLSCOUT_SANDBOX", "on")
+    assert change("--", "prog") == 0
+    assert entry(home) == {"command": "prog", "env": {"A": "${A}"}, "note": "mine", "sandbox": True}
+    assert execute(["set", "far", "--url", "http://y/mcp", "--yes", "--no-check"]) == 0
+    assert entry(home, "far") == {"url": "http://y/mcp", "headers": {"B": "c"}}
+
+
+def test_it_is_said_which_tools_are_others_after_a_change(home: Path, tmp_path: Path, capsys: Capture) -> None:
+    server = Path(TINY["args"][-1]).read_text()
+    (tmp_path / "other.py").write_text(server.replace('"echo"', '"repeat"'))
+    write(home, tiny=TINY)
+    assert execute(["refresh", "tiny"]) == 0
+    assert execute(["set", "tiny", "--yes", "--", sys.executable, "-I", "-S", str(tmp_path / "other.py")]) == 0
+    said = capsys.readouterr()
+    assert "1 added: repeat; 1 removed: echo" in said.out and "toolscout review" in said.err

@@ -101,7 +101,7 @@ for _name, _command, _short in (
     ("audit", auditing.audit, "Show the log of calls."),
     ("crawl", crawl.crawl, "Find servers, list their tools."),
 ):
-    app.command(_name, short_help=_short, cls=servers.AddCommand if _name == "add" else None)(_command)
+    app.command(_name, short_help=_short, cls=servers.RunsCommand if _name in ("add", "set") else None)(_command)
 app.add_typer(configuring.app, name="config")
 app.add_typer(secrets.app, name="secret")
 app.add_typer(catalog.app, name="catalog")

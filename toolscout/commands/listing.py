@@ -51,8 +51,9 @@ def refresh(
 
 
 _SIDE_BY_SIDE = 4
+_NEWS = ("added", "changed", "removed")
 _NAMED = 3
-"""How many of the servers that are waited for are named."""
+"""How many servers that are waited for, and how many tools of a kind, are named."""
 
 
 def list_tools_of(
@@ -96,6 +97,8 @@ def list_tools_of(
                         counts = {key: len(getattr(change, key)) for key in ("added", "changed", "removed", "waiting")}
                         kept = counts["added"] + counts["changed"] + len(change.unchanged)
                         results[name] = {"tools": kept, **counts, "accepted": change.accepted}
+                        if kept > counts["added"] or counts["removed"]:
+                            results[name]["news"] = {key: getattr(change, key) for key in _NEWS if counts[key]}
                     except ToolscoutError as error:
                         state = "needs_key" if isinstance(error, (MissingSecret, Unauthorized)) else "failed"
                         results[name] = {"state": state, "error": str(error), "hint": error.hint}
@@ -132,9 +135,8 @@ def show_listed(listed: Mapping[str, Mapping[str, Any]]) -> None:
     """What `list_tools_of` found, one line a server, and one for each tool whose change was accepted unseen."""
     for name, result in listed.items():
         if "tools" in result:
-            news = [f"{result[key]} {key}" for key in ("added", "changed", "removed") if result.get(key)]
-            whole = result.get("added") == result["tools"]
-            say(f"{printable(name)}: {result['tools']} tools" + (f" ({', '.join(news)})" if news and not whole else ""))
+            news = [f"{len(ids)} {key}: {_in_short(ids)}" for key, ids in result.get("news", {}).items()]
+            say(printable(f"{name}: {result['tools']} tools" + (f" ({'; '.join(news)})" if news else "")))
             for tool_id in result.get("accepted", ()):
                 say(f"    {printable(tool_id)} is not what was approved before, and is approved as it is now")
         else:
@@ -143,6 +145,11 @@ def show_listed(listed: Mapping[str, Mapping[str, Any]]) -> None:
                 say(f"    {result['hint']}")
     if waiting := sum(int(result.get("waiting", 0)) for result in listed.values()):
         note(f"{waiting} {'tools wait' if waiting > 1 else 'tool waits'} for your review: toolscout review")
+
+
+def _in_short(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return ", ".join(tool_id.rpartition("/")[2] for tool_id in ids[:_NAMED]) + more
 
 
 def list_added(

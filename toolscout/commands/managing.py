@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +23,7 @@ from toolscout.commands.confining import (
 )
 from toolscout.commands.listing import list_tools_of, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, show_diff
-from toolscout.commands.servers import pairs, references_of, tool_counts
+from toolscout.commands.servers import entry_diff, pairs, references_of, tool_counts
 from toolscout.errors import BadInput
 from toolscout.secret_store import known_values, open_store
 from toolscout.settings import load_settings
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 def set_server(
     name: Annotated[str, typer.Argument(help="A name from `toolscout list`.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND ARGS...]", help="What to run from now on.", show_default=False),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="The new address of a remote server.", show_default=False)] = None,
     env: Annotated[
         list[str] | None,
         typer.Option(help="NAME=VALUE, or NAME alone for the secret ${NAME}. Repeatable.", show_default=False),
@@ -67,25 +73,39 @@ def set_server(
     the one that it replaces. What the --allow options name is open beside what was. Nothing is approved: tools that
     are others afterwards wait for your review. A Toolscout that runs starts the server anew at its next call.
 
-    Examples: "toolscout set linear --env LINEAR_API_KEY", "toolscout set notes --allow-read ~/notes --unset timeout".
+    Of another program nothing stays open in the sandbox that was opened for the old one.
+
+    Examples: "toolscout set linear --env LINEAR_API_KEY", "toolscout set notes --allow-read ~/notes --unset timeout",
+    "toolscout set files -- npx -y some-files-server ~/other".
     """
     from toolscout.server.clients.redact import Redactor
     from toolscout.server.config import ServersFile, UpstreamConfig
+    from toolscout.server.launch import program_of, shown
+    from toolscout.server.sandbox.package import forget
     from toolscout.server.secrecy.secrets import bare_names
 
     settings = load_settings()
     servers = ServersFile(settings.servers_file)
     before = servers.entry(name)
+    runs = _runs(name, before, command or [], url)
     if ("url" in before and (env or cwd)) or ("command" in before and header):
         raise BadInput("--header is for servers with an address; --env and --cwd are for those that run here.")
-    given: dict[str, Any] = {"env": _variables(env or ()), "headers": pairs(header or (), "--header")}
+    given: dict[str, Any] = {"env": _variables(env or ()), "headers": pairs(header or (), "--header"), **runs}
     values = known_values(settings)
     taken, own = _names_of_secrets(servers, name, before, given)
     given, secrets = Redactor(taken=taken, values=values, renew=own).clean(name, given)
     entry = _without(name, before, unset or ())
-    for field, named in given.items():
-        if named:
-            entry[field] = {**(entry.get(field) or {}), **named}
+    for field, value in given.items():
+        if isinstance(value, dict) and value:
+            entry[field] = {**(entry.get(field) or {}), **value}
+        elif field in runs:
+            entry[field] = value
+    if runs:
+        gone = _AN_ADDRESS if url else ("args",)
+        entry = {field: value for field, value in entry.items() if field in runs or field not in gone}
+        if program_of(before) != program_of(entry) and isinstance(opened := entry.pop("sandbox", None), dict | bool):
+            entry |= {"sandbox": True} if opened else {}  # what was opened was for the other
+            entry = dict(UpstreamConfig.parse(name, entry).confined(settings.sandbox).fields)
     if cwd:
         entry["cwd"] = str(cwd.expanduser().absolute())
     if timeout is not None:
@@ -103,8 +123,12 @@ def set_server(
         emit({"changed": None, "entry": entry}) if as_json else say(f"{name} is so already: nothing was changed.")
         return
     if not as_json:
-        show_diff(_diff(name, before, entry, settings.servers_file))
-    if said is not None:
+        show_diff(entry_diff(name, before, entry, settings.servers_file))
+    if runs:
+        note(f"{name} will {'call' if config.url else 'run'}:  {shown(given)}")
+        if handed := config.handed(values, kept):
+            note(f"  it is handed your {', '.join(handed)}")
+    if said is not None or entry.get("sandbox") != before.get("sandbox"):
         policy = config.policy(settings.sandbox)
         note(f"  in a sandbox: it {policy.shown()}" if policy else "  in no sandbox: it runs with all your rights")
     if kept:
@@ -114,7 +138,10 @@ def set_server(
         note(f"  it needs values of yours: toolscout secret set {' '.join(wanted)}")
     confirm(f"Change {name}?", yes)
     open_store(settings).update(kept)
+    present = servers.load()
     servers.change(before, config)
+    if runs and name in present:
+        forget(present[name], [config, *(other for n, other in present.items() if n != name)], settings.home)
     listed = list_tools_of([name], settings) if check and not wanted and not config.disabled else {}
     if as_json:
         emit({"changed": name, "entry": entry, "to_set": wanted, "listed": listed.get(name)})
@@ -178,6 +205,25 @@ def _variables(texts: Iterable[str]) -> dict[str, str]:
     return pairs([text if "=" in text else f"{text}=${{{text}}}" for text in texts], "--env")
 
 
+_AN_ADDRESS = ("url", "serverUrl", "httpUrl", "transport", "type")
+
+
+def _runs(name: str, before: Mapping[str, Any], command: Sequence[str], url: str | None) -> dict[str, Any]:
+    """The fields that say what is run or called from now on. Raises BadInput for what is no server of the same kind."""
+    if command and url:
+        raise BadInput("Give a command or --url, not both.")
+    if (command and not before.get("command")) or (url and before.get("command")):
+        how = f"-- {shlex.join(command)}" if command else f"--url {shlex.quote(str(url))}"
+        raise BadInput(
+            f"{name} {'is called at its address' if command else 'runs here'}: it would be another server.",
+            f"Put that in its place: toolscout add {shlex.quote(name)} --replace {how}",
+        )
+    if url:
+        return {"url": url}
+    rest = {"args": list(command[1:])} if command[1:] else {}
+    return {"command": command[0], **rest} if command else {}
+
+
 def _names_of_secrets(
     servers: ServersFile, name: str, before: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
@@ -189,6 +235,9 @@ def _names_of_secrets(
     replaced: list[str] = []
     for field, named in given.items():
         old = before.get(field) or {}
+        if not isinstance(old, dict):
+            replaced += map(str, old if isinstance(old, list) else [old])
+            continue
         rest[field] = {key: value for key, value in old.items() if key not in named}
         replaced += [str(old[key]) for key in named if key in old]
     elsewhere = references_of({n: config for n, config in configured.items() if n != name})
@@ -213,13 +262,3 @@ def _without(name: str, entry: Mapping[str, Any], unset: Iterable[str]) -> dict[
         elif not left[field]:
             del left[field]
     return left
-
-
-def _diff(name: str, before: Mapping[str, Any], after: Mapping[str, Any], path: Path) -> str:
-    """What changes in the file, without secrets."""
-    from toolscout.server.clients.connect import Change
-    from toolscout.server.clients.redact import Redactor
-
-    found = [s for e in (before, after) for s in Redactor(values={}).clean(name, json.loads(json.dumps(e)))[1]]
-    old, new = (json.dumps({name: entry}, indent=2, ensure_ascii=False).encode() for entry in (before, after))
-    return Change(name, path, (), old, new, hidden=frozenset(secret.value for secret in found)).diff()

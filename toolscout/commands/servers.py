@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from toolscout.settings import Settings
 
 
-class AddCommand(TyperCommand):
-    """``add``, which takes no option of the server's command for its own."""
+class RunsCommand(TyperCommand):
+    """``add`` and ``set``, which take no option of the server's command for their own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse. Raises BadInput where options follow a command that no ``--`` goes before."""
@@ -37,11 +38,12 @@ class AddCommand(TyperCommand):
         rest = super().parse_args(ctx, args)
         if (command := ctx.params.get("command")) and "--" not in given:
             after = given[given.index(command[0], given.index(ctx.params["name"]) + 1) :]
-            if any(word.startswith("-") for word in after):
+            # Of a server that is there a stray word must not become the program.
+            if any(word.startswith("-") for word in after) or ctx.info_name == "set":
                 written = shlex.join([ctx.params["name"], "--", *after])
                 raise BadInput(
-                    "Whose the options after the command are cannot be told: put -- before the command.",
-                    f"Run: toolscout add {written}, with options of add's own before the --.",
+                    "What belongs to the command cannot be told: put -- before the command.",
+                    f"Run: toolscout {ctx.info_name} {written}, with options of {ctx.info_name}'s own before the --.",
                 )
         return rest
 
@@ -492,3 +494,13 @@ def references_of(configured: Mapping[str, UpstreamConfig]) -> list[str]:
     from toolscout.server.secrecy.secrets import bare_names
 
     return bare_names(name for config in configured.values() for name in config.references())
+
+
+def entry_diff(name: str, before: Mapping[str, Any], after: Mapping[str, Any], path: Path) -> str:
+    """What changes in the file of the servers, without secrets."""
+    from toolscout.server.clients.connect import Change
+    from toolscout.server.clients.redact import Redactor
+
+    found = [s for e in (before, after) for s in Redactor(values={}).clean(name, json.loads(json.dumps(e)))[1]]
+    old, new = (json.dumps({name: entry}, indent=2, ensure_ascii=False).encode() for entry in (before, after))
+    return Change(name, path, (), old, new, hidden=frozenset(secret.value for secret in found)).diff()
