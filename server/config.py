@@ -232,11 +232,7 @@ class ServersFile:
             old = servers.get(config.name)
             if old is not None and not overwrite:
                 raise BadInput(f"A server named '{config.name}' is configured already.", hint="Choose another name.")
-            entry = dict(config.fields)
-            if isinstance(old, dict):
-                kept = {k: v for k, v in old.items() if k not in _OWN_FIELDS}
-                entry = {**kept, **entry}
-            servers[config.name] = entry
+            servers[config.name] = in_place_of(old, config)
             return old is None
 
     def entry(self, name: str) -> JsonObject:
@@ -266,9 +262,7 @@ class ServersFile:
             kept = {name: servers.get(name) for name in configs}
             servers.clear()
             for name, config in configs.items():
-                old = kept[name]
-                unknown = {k: v for k, v in old.items() if k not in _OWN_FIELDS} if isinstance(old, dict) else {}
-                servers[name] = {**unknown, **config.fields}
+                servers[name] = in_place_of(kept[name], config)
 
     @contextmanager
     def _editing(self) -> Iterator[JsonObject]:
@@ -315,6 +309,13 @@ class ServersFile:
         except OSError as error:
             raise BadInput(f"{self.path} can't be read: {error}.") from None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def in_place_of(old: object, config: UpstreamConfig) -> JsonObject:
+    """The entry that replaces ``old``, in its order: fields that Toolscout does not know stay."""
+    known = old if isinstance(old, dict) else {}
+    kept = {k: v for k, v in known.items() if k in config.fields or k not in _OWN_FIELDS}
+    return {**kept, **config.fields}
 
 
 _OWN_FIELDS = {

@@ -194,3 +194,28 @@ def test_it_is_said_which_tools_are_others_after_a_change(home: Path, tmp_path: 
     assert execute(["set", "tiny", "--yes", "--", sys.executable, "-I", "-S", str(tmp_path / "other.py")]) == 0
     said = capsys.readouterr()
     assert "1 added: repeat; 1 removed: echo" in said.out and "toolscout review" in said.err
+
+
+def test_replacing_a_server_shows_the_difference_first(
+    home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, tiny={"command": "old", "env": {"A_KEY": FIRST, "B": "1"}, "sandbox": True, "note": "mine"}, odd={})
+    before = (home / "mcp.json").read_text()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert execute(["add", "tiny", "--replace", "--env", "B=2", "--allow-network", "--", "new"]) == 1
+    said = capsys.readouterr().out
+    for line in (
+        '-    "command": "old",',
+        '+    "command": "new",',
+        '-      "A_KEY": ',
+        '+      "B": "2"',
+        '+      "network": true',
+    ):
+        assert line in said
+    assert '-    "note"' not in said and FIRST not in said
+    assert execute(["add", "odd", "--yes", "--no-check", "--", "new"]) == 2, "it is in the file, though of no use"
+    assert (home / "mcp.json").read_text() == before
+    assert execute(["add", "tiny", "--replace", "--yes", "--no-check", "--", "new"]) == 0
+    capsys.readouterr()
+    assert execute(["add", "tiny", "--replace", "--yes", "--no-check", "--", "new"]) == 0
+    assert "stays as it is" in capsys.readouterr().err

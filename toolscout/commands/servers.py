@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from toolscout.commands.confining import AllowHost, AllowNetwork, AllowRead, AllowWrite, Confined, sandbox_entry
 from toolscout.commands.listing import list_added, show_listed
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, table, with_engine
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, show_diff, table, with_engine
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import Server, ServerState, age_shown, publisher_shown, warning_shown
 from toolscout.secret_store import known_values, open_store
@@ -82,7 +82,11 @@ def add(
         str | None, typer.Option("--name", help="Name for a package.", show_default="the package's")
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a server of that name, and approve its tools as they are now.")
+        bool,
+        typer.Option(
+            "--replace",
+            help="Replace a server of that name: shows the difference, and approves its tools as they are now.",
+        ),
     ] = False,
     sandbox: Confined = None,
     allow_network: AllowNetwork = False,
@@ -104,7 +108,7 @@ def add(
     https://example.com/mcp", "toolscout add pypi:mcp-server-sqlite".
     """
     from toolscout.server.clients.redact import Redactor
-    from toolscout.server.config import ServersFile, UpstreamConfig
+    from toolscout.server.config import ServersFile, UpstreamConfig, in_place_of
     from toolscout.server.launch import shown
 
     settings = load_settings()
@@ -124,11 +128,16 @@ def add(
         entry["sandbox"] = said
     elif server_id in present and present[server_id].policy("off") is not None and "command" in entry:
         entry["sandbox"] = True  # what takes a confined server's place is confined; what was opened was for the other
-    if server_id in present and not replace:
+    if (server_id in present or server_id in servers.problems) and not replace:
         raise BadInput(f"A server named '{server_id}' is configured already.", "Use another name, or --replace.")
     values = known_values(settings)
     entry, secrets = Redactor(taken=references_of(present), values=values).clean(server_id, entry)
     config = UpstreamConfig.parse(server_id, entry).confined(settings.sandbox)
+    if replace and not as_json:
+        with suppress(NotFound):
+            old = servers.entry(server_id)
+            diff = entry_diff(server_id, old, in_place_of(old, config), servers.path)
+            show_diff(diff) if diff else note(f"The entry of {server_id} stays as it is.")
     note(f"{server_id} will {'call' if config.url else 'run'}:  {shown(entry)}")
     policy = config.policy(settings.sandbox)
     if policy is not None:
