@@ -583,7 +583,7 @@ def test_nothing_is_done_without_a_yes(home: Path, capsys: Capture, monkeypatch:
 
 def test_a_server_that_fails_stays_configured_with_its_reason(home: Path, capsys: Capture) -> None:
     code = "import sys; sys.exit('the licence has run out')"
-    assert execute(["add", "bad", "--yes", "--json", "--", sys.executable, "-c", code]) == 0
+    assert execute(["add", "bad", "--yes", "--json", "--", sys.executable, "-c", code]) == 5
     assert "the licence has run out" in json.dumps(data(capsys)["listed"])
     assert "bad" in entries(home)
 

@@ -199,7 +199,11 @@ def test_it_is_said_which_tools_are_others_after_a_change(home: Path, tmp_path: 
 def test_replacing_a_server_shows_the_difference_first(
     home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(home, tiny={"command": "old", "env": {"A_KEY": FIRST, "B": "1"}, "sandbox": True, "note": "mine"}, odd={})
+    write(
+        home,
+        tiny={"command": "old", "args": [], "env": {"A_KEY": FIRST, "B": "1"}, "sandbox": True, "note": "mine"},
+        odd={},
+    )
     before = (home / "mcp.json").read_text()
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert execute(["add", "tiny", "--replace", "--env", "B=2", "--allow-network", "--", "new"]) == 1
@@ -219,3 +223,21 @@ def test_replacing_a_server_shows_the_difference_first(
     capsys.readouterr()
     assert execute(["add", "tiny", "--replace", "--yes", "--no-check", "--", "new"]) == 0
     assert "stays as it is" in capsys.readouterr().err
+
+
+def test_a_server_that_does_not_start_or_lists_nothing_is_kept_and_says_so(home: Path, capsys: Capture) -> None:
+    crash = [sys.executable, "-c", "raise SystemExit(3)"]
+    nothing = [sys.executable, "-I", "-S", str(Path(TINY["args"][-1]).parent / "late.py"), "none"]
+    assert execute(["config", "set", "upstream_start_timeout", "2"]) == 0
+    write(home, tiny=TINY, off={"command": crash[0], "args": crash[1:], "disabled": True})
+    for arguments in (["set", "tiny", "--yes"], ["add", "one", "--yes", "--replace"]):
+        for command in (crash, nothing):
+            assert execute([*arguments, "--", *command]) == 5
+            said = capsys.readouterr().out
+            assert ("configured, but" if command is crash else f"toolscout refresh {arguments[1]}") in said
+            assert entry(home, arguments[1])["args"] == command[1:]
+    assert execute(["enable", "off"]) == 5
+    assert execute(["refresh", "one"]) == 5
+    assert execute(["set", "tiny", "--yes", "--env", "KEY", "--", TINY["command"], *TINY["args"]]) == 0, (
+        "a key can wait"
+    )

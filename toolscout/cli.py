@@ -44,7 +44,7 @@ EXIT_CODES = {
     2: "bad input: an unknown option or command, a malformed file, unusable values",
     3: "not found: no such tool, server, file or model; find and suggest: no tool fits",
     4: "arguments that do not match the tool's schema",
-    5: "an upstream server failed, or the tool reported an error",
+    5: "an upstream server failed or lists nothing, or the tool reported an error",
     6: "the model is missing, unreachable or answered nonsense",
     7: "refused on purpose: needs approval, a key, a sandbox or an extra that is not installed; a hash does not match",
     8: "the catalog, the index or a file cannot be read or written",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolscout.commands.confining import AllowNetwork, Confined, sandbox_entry
-from toolscout.commands.listing import list_added, show_listed, summary
+from toolscout.commands.listing import exit_if_failed, list_added, show_listed, summary
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, said_to_stay, say, table
-from toolscout.errors import BadInput, UpstreamError
+from toolscout.errors import BadInput
 from toolscout.secret_store import SecretStore, known_values, open_store
 from toolscout.server.clients.known import NAMES
 from toolscout.settings import load_settings
@@ -60,8 +60,8 @@ def import_servers(
     current folder are left out (give --project to include them): they may be somebody else's.
 
     The servers are started side by side to list their tools, for a minute at most; the last line says how many work,
-    which need a key, and which failed and why. Exits with 5 if one failed or took too long; all stay configured. A
-    missing key is no failure.
+    which need a key, and which failed and why. Exits with 5 if one failed, took too
+    long or lists nothing; all stay configured. A missing key is no failure.
     """
     from toolscout.server.clients.importing import apply_import, plan_import, read_sources
     from toolscout.server.clients.known import Machine
@@ -109,8 +109,7 @@ def import_servers(
             show_listed(listed)
         _say_to_set(plan, store)  # last: among what the servers answer it would scroll past
         say(_summary(plan, listed))
-    if any(result.get("state") in ("failed", "slow") for result in listed.values()):
-        raise typer.Exit(UpstreamError.exit_code)
+    exit_if_failed(listed)
 
 
 def _summary(plan: ImportPlan, listed: dict[str, Any]) -> str:

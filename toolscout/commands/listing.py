@@ -29,7 +29,7 @@ def refresh(
     """List servers' tools again: after an update, or after editing mcp.json by hand.
 
     Tools that are not what they were when they were approved wait for your review, and so do those that a server has
-    added since it was first listed. Exits with 5 if a server fails.
+    added since it was first listed. Exits with 5 if a server fails or lists nothing.
     """
     from toolscout.server.config import ServersFile
 
@@ -46,11 +46,16 @@ def refresh(
         say("No server is configured.")
     else:
         show_listed(listed)
+    exit_if_failed(listed)
     if any("error" in result for result in listed.values()):
         raise typer.Exit(UpstreamError.exit_code)
 
 
 _SIDE_BY_SIDE = 4
+_ASK_IT = (
+    "Its entry is kept. What it says: toolscout logs {name}; change it: toolscout set {name}; then: "
+    "toolscout refresh {name}"
+)
 _NEWS = ("added", "changed", "removed")
 _NAMED = 3
 """How many servers that are waited for, and how many tools of a kind, are named."""
@@ -97,11 +102,14 @@ def list_tools_of(
                         counts = {key: len(getattr(change, key)) for key in ("added", "changed", "removed", "waiting")}
                         kept = counts["added"] + counts["changed"] + len(change.unchanged)
                         results[name] = {"tools": kept, **counts, "accepted": change.accepted}
+                        if not kept:
+                            results[name] |= {"state": "empty", "hint": _ASK_IT.format(name=shlex.quote(name))}
                         if kept > counts["added"] or counts["removed"]:
                             results[name]["news"] = {key: getattr(change, key) for key in _NEWS if counts[key]}
                     except ToolscoutError as error:
                         state = "needs_key" if isinstance(error, (MissingSecret, Unauthorized)) else "failed"
-                        results[name] = {"state": state, "error": str(error), "hint": error.hint}
+                        hint = error.hint or _ASK_IT.format(name=shlex.quote(name))
+                        results[name] = {"state": state, "error": str(error), "hint": hint}
                         if error.kind == "upstream_unauthorized":
                             results[name]["login"] = getattr(error, "login", True)
                 show()
@@ -141,10 +149,16 @@ def show_listed(listed: Mapping[str, Mapping[str, Any]]) -> None:
                 say(f"    {printable(tool_id)} is not what was approved before, and is approved as it is now")
         else:
             say(f"{printable(name)}: configured, but its tools could not be listed. {printable(result['error'])}")
-            if result.get("hint"):
-                say(f"    {result['hint']}")
+        if result.get("hint"):
+            say(f"    {result['hint']}")
     if waiting := sum(int(result.get("waiting", 0)) for result in listed.values()):
         note(f"{waiting} {'tools wait' if waiting > 1 else 'tool waits'} for your review: toolscout review")
+
+
+def exit_if_failed(listed: Mapping[str, Mapping[str, Any]]) -> None:
+    """Exit with 5 if a server did not start, took too long or lists nothing; what lacks a key or a login can wait."""
+    if any(result.get("state") in ("failed", "slow", "empty") for result in listed.values()):
+        raise typer.Exit(UpstreamError.exit_code)
 
 
 def _in_short(ids: Sequence[str]) -> str:
@@ -163,7 +177,7 @@ def list_added(
 
 def summary(listed: Mapping[str, Mapping[str, Any]]) -> str:
     """What came of servers that were listed, in one line: how many work, which do not, and why."""
-    states: dict[str, list[str]] = {"works": [], "needs_key": [], "failed": [], "slow": []}
+    states: dict[str, list[str]] = {state: [] for state in _SAID}
     for name, result in listed.items():
         states[result.get("state", "works")].append(name)
     parts = []
@@ -179,6 +193,7 @@ _SAID = {
     "works": ("works", "work"),
     "needs_key": ("needs a key or a login", "need keys or a login"),
     "failed": ("failed", "failed"),
+    "empty": ("lists no tools", "list no tools"),
     "slow": ("took too long and stays configured", "took too long and stay configured"),
 }
 

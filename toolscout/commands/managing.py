@@ -21,7 +21,7 @@ from toolscout.commands.confining import (
     sandbox_entry,
     widened,
 )
-from toolscout.commands.listing import list_tools_of, show_listed
+from toolscout.commands.listing import exit_if_failed, list_tools_of, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, show_diff
 from toolscout.commands.servers import entry_diff, pairs, references_of, tool_counts
 from toolscout.errors import BadInput
@@ -73,7 +73,8 @@ def set_server(
     the one that it replaces. What the --allow options name is open beside what was. Nothing is approved: tools that
     are others afterwards wait for your review. A Toolscout that runs starts the server anew at its next call.
 
-    Of another program nothing stays open in the sandbox that was opened for the old one.
+    Of another program nothing stays open in the sandbox that was opened for the old one. Exits with 5 if the server
+    then does not start or lists nothing; its entry is as changed. A missing key or login is no failure.
 
     Examples: "toolscout set linear --env LINEAR_API_KEY", "toolscout set notes --allow-read ~/notes --unset timeout",
     "toolscout set files -- npx -y some-files-server ~/other".
@@ -149,10 +150,11 @@ def set_server(
         show_listed(listed)
     else:
         say(f"Changed {name}.")
+    exit_if_failed(listed)
 
 
 def enable(names: Annotated[list[str], typer.Argument(help="Names from `toolscout list`.")]) -> None:
-    """Switch servers on again."""
+    """Switch servers on again. Exits with 5 if one that was never listed does not start or lists nothing."""
     _switch(names, disabled=False)
 
 
@@ -190,7 +192,9 @@ def _switch(names: Sequence[str], *, disabled: bool) -> None:
     say(f"{'Disabled' if disabled else 'Enabled'} {', '.join(before)}.")
     counts = {} if disabled else tool_counts(settings)
     if not disabled and (unlisted := [name for name in before if name not in counts]):
-        show_listed(list_tools_of(unlisted, settings))
+        listed = list_tools_of(unlisted, settings)
+        show_listed(listed)
+        exit_if_failed(listed)
 
 
 def _seconds(text: str) -> float | bool:

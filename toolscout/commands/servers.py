@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from toolscout.commands.confining import AllowHost, AllowNetwork, AllowRead, AllowWrite, Confined, sandbox_entry
-from toolscout.commands.listing import list_added, show_listed
+from toolscout.commands.listing import exit_if_failed, list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, show_diff, table, with_engine
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import Server, ServerState, age_shown, publisher_shown, warning_shown
@@ -102,7 +102,8 @@ def add(
     Shows what will run and asks first. Packages from PyPI run isolated through uv, those from npm through npx. A value
     that looks like a secret is kept apart (toolscout secret): its entry holds a reference.
     Servers of the catalog that are run with a folder or an address of yours get it by --arg. In a sandbox (Linux,
-    bubblewrap) a server sees no files of yours and no network but what the --allow options open.
+    bubblewrap) a server sees no files of yours and no network but what the --allow options open. Exits with 5 if the
+    server does not start or lists nothing; it stays configured. A missing key or login is no failure.
 
     Examples: "toolscout add files -- npx -y some-files-server ~/notes", "toolscout add docs --url
     https://example.com/mcp", "toolscout add pypi:mcp-server-sqlite".
@@ -175,6 +176,7 @@ def add(
         show_listed(listed)
     else:
         say(f"Added {server_id}.")
+    exit_if_failed(listed)
 
 
 def _entry(
@@ -337,6 +339,7 @@ def _add_starter(servers: Any, settings: Settings, *, yes: bool, check: bool, as
         emit({"added": names, "listed": listed})
     else:
         show_listed(listed)
+    exit_if_failed(listed)
 
 
 def remove(
