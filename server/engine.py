@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -402,7 +403,7 @@ class Engine:
             advice = worded(ADVICE_DENIED, self.terminal)
         shaped = compact_answer(
             answer, state_of=self.state_of, detail=detail, advice=advice, missing=self.missing_values,
-            terminal=self.terminal,
+            failure=self.failure, terminal=self.terminal,
         )  # fmt: skip
         if missed:
             shaped["advice"] = " ".join(filter(None, (missed, shaped.get("advice"))))
@@ -514,7 +515,14 @@ class Engine:
             if not candidates:
                 first = answer.hits[0]
                 state = self.state_of(first.server, first.server_id)
-                how = advice_on(first.server, first.server_id, state, whole=True, terminal=self.terminal)
+                how = advice_on(
+                    first.server,
+                    first.server_id,
+                    state,
+                    whole=True,
+                    failure=self.failure(first.server_id),
+                    terminal=self.terminal,
+                )
                 self.journal.note("suggest", task, None, "abstained", started)
                 return {
                     "calls": [],
@@ -532,7 +540,7 @@ class Engine:
             record = index.get_server(server_id)
             state = self.state_of(record, server_id)
             call["state"] = str(state)
-            if how := advice_on(record, server_id, state, terminal=self.terminal):
+            if how := advice_on(record, server_id, state, failure=self.failure(server_id), terminal=self.terminal):
                 call["advice"] = how
         written = shaped["calls"][0]["tool_id"] if shaped["calls"] else None
         self.journal.note("suggest", task, written, "abstained" if shaped["abstained"] else "ok", started)
@@ -675,6 +683,14 @@ class Engine:
             return config.missing(self._values) if config is not None else []
         except StorageError:
             return []  # the secrets cannot be read: its start says so
+
+    def failure(self, server_id: str) -> str:
+        """Why a configured server did not start when it was last tried, without its own words; empty where it did."""
+        from toolscout.server.upstreams.folder import last_failure
+
+        config = self.configured().get(server_id)
+        found = last_failure(self.settings.home, config) if config is not None and not config.disabled else None
+        return replace(found, said="").shown() if found is not None else ""
 
     async def _install(self, config: UpstreamConfig) -> None:
         """Start a server that a person has approved, bring in its tools through the guard, and configure it.

@@ -58,6 +58,7 @@ ADVICE_KEY = (
     "needs_key: its server is not set up here and takes {needs} from the user, who sets that and types: toolscout add "
     "{server_id}"
 )
+ADVICE_FAILED = "{server_id} did not start when it was last tried: {failure}"
 ADVICE_MISSING = "needs_key: {server_id} lacks a value here; the user types: toolscout secret set {names}"
 ADVICE_INSTALL = (
     "needs_install: invoke it, and the user is asked whether its server may be installed, where the client can ask; "
@@ -115,16 +116,22 @@ def advice_on(
     *,
     whole: bool = False,
     missing: Sequence[str] = (),
+    failure: str = "",
     terminal: bool = False,
 ) -> str:
     """What to do about a server whose tools cannot be called; nothing of one whose can. ``whole``: it stands for
-    tools that are not known. ``missing``: names that a configured server refers to, without a value here."""
-    advice = ADVICE_MISSING if missing else _ADVICE.get(state, "")
+    tools that are not known. ``missing``: names that a configured server refers to, without a value here; ``failure``:
+    why it did not start."""
+    advice = ADVICE_MISSING if missing else _ADVICE.get(state, ADVICE_FAILED if failure else "")
     if whole:
         keyed = ADVICE_SERVER_KEY if state is ServerState.NEEDS_KEY else ADVICE_SERVER
         advice = ADVICE_UNLISTED if state is ServerState.READY else keyed
     wanted = ", ".join(needs(server)[:_NEEDS]) if server is not None else ""
-    return worded(advice, terminal).format(server_id=server_id, needs=wanted or "a key", names=" ".join(missing))
+    failed = f" {failure}" if failure and advice == ADVICE_UNLISTED else ""
+    said = worded(advice, terminal).format(
+        server_id=server_id, needs=wanted or "a key", names=" ".join(missing), failure=failure
+    )
+    return said + failed
 
 
 def compact_answer(
@@ -134,10 +141,11 @@ def compact_answer(
     detail: str = "compact",
     advice: str | None = None,
     missing: Callable[[str], Sequence[str]] = lambda server_id: (),
+    failure: Callable[[str], str] = lambda server_id: "",
     terminal: bool = False,
 ) -> dict[str, Any]:
     """The structured answer of ``find_tools`` (schema: `contract.FIND_OUTPUT`). ``missing``: names that a configured
-    server refers to and that have no value here.
+    server refers to and that have no value here; ``failure``: why it did not start when it was last tried.
 
     With ``detail="compact"`` five tools come to about 500 tokens: one line of summary and one of signature each.
     ``terminal``: a person at a command line reads it.
@@ -164,7 +172,7 @@ def compact_answer(
             said.append(f"{ADVICE_ABSENT.format(product=answer.absent)}.")
         how = advice_on(
             first.server, first.server_id, state, whole=first.tool.is_server, missing=missing(first.server_id),
-            terminal=terminal,
+            failure=failure(first.server_id), terminal=terminal,
         )  # fmt: skip
         said += [how] if how else []
         if said:

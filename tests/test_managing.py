@@ -241,3 +241,30 @@ def test_a_server_that_does_not_start_or_lists_nothing_is_kept_and_says_so(home:
     assert execute(["set", "tiny", "--yes", "--env", "KEY", "--", TINY["command"], *TINY["args"]]) == 0, (
         "a key can wait"
     )
+
+
+def test_why_a_server_failed_is_known_until_it_works_again(home: Path, capsys: Capture, tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(Path(TINY["args"][-1]).read_text())
+    write(home, tiny={**TINY, "args": ["-I", "-S", str(script)]})
+
+    def seen() -> list[str]:
+        capsys.readouterr()
+        found = []
+        for command in (["list"], ["doctor", "--no-upstreams"], ["find", "echo a text", "--json"]):
+            execute(command)
+            found.append(capsys.readouterr().out)
+        return found
+
+    assert execute(["refresh", "tiny"]) == 0
+    assert not any("exited with status" in said for said in seen())
+    working = script.read_text()
+    script.write_text("raise SystemExit('the licence has run out')")
+    assert execute(["refresh", "tiny"]) == 5
+    listed, checked, found = seen()
+    for said in (listed, checked, found):
+        assert "'tiny' exited with status 1 while starting. (20" in said
+    assert "run out" in listed and "run out" in checked and "run out" not in found, "an agent reads no stranger's words"
+    script.write_text(working)
+    assert execute(["refresh", "tiny"]) == 0
+    assert not any("exited with status" in said for said in seen())

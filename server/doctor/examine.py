@@ -219,9 +219,7 @@ async def _upstreams(settings: Settings, start: bool, progress: Progress) -> lis
             return [*checks, Check("servers", "ok", "none yet: the first start registers the starter set")]
         return [*checks, Check("servers", "warn", "none is configured", "Run: toolscout import, or toolscout add")]
     if not start:
-        return checks + [
-            _before_start(config) or Check(f"server {n}", "ok", "configured") for n, config in configured.items()
-        ]
+        return checks + [_before_start(config) or _as_it_was(config, settings) for config in configured.values()]
     from toolscout.server.upstreams.pool import UpstreamPool
 
     gate, done = asyncio.Semaphore(_AT_ONCE), 0
@@ -250,6 +248,15 @@ def _before_start(config: UpstreamConfig) -> Check | None:
     if find_program(config.command, config.cwd, config.env.get("PATH")) is None:
         return Check(name, "fail", f"{config.command} is not on the PATH.", _install_hint(config.command))
     return None
+
+
+def _as_it_was(config: UpstreamConfig, settings: Settings) -> Check:
+    """What can be said of an upstream that is not started now."""
+    from toolscout.server.upstreams.folder import last_failure
+
+    if (failure := last_failure(settings.home, config)) is None:
+        return Check(f"server {config.name}", "ok", "configured")
+    return Check(f"server {config.name}", "fail", failure.shown(), f"Run: toolscout refresh {config.name}")
 
 
 def _install_hint(command: str) -> str:

@@ -1,11 +1,23 @@
-"""What the home keeps of each server beside its entry: its log, and the wish that it be started anew."""
+"""What the home keeps of each server beside its entry: its log, its last failure, the wish to start it anew."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+from toolscout.errors import StorageError
+from toolscout.files import write_json
+from toolscout.records import canonical_json, sha256_hex
+
+if TYPE_CHECKING:
+    from toolscout.server.config import UpstreamConfig
 
 _FOLDER = "servers"
 _LONGEST = 150
@@ -39,9 +51,53 @@ def ask_restart(home: Path, name: str) -> None:
     path.touch()
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a server did not start: ``why`` in Toolscout's words, ``said`` the last line of the server's own."""
+
+    why: str
+    said: str
+    at: str
+    entry: str
+    """The hash of the entry that it was started by: what failed with another says nothing of this one."""
+
+    def shown(self) -> str:
+        """For people, with the time."""
+        return f"{self.why} ({self.at[:16].replace('T', ' ')} UTC){f' It said: {self.said}' if self.said else ''}"
+
+
+def note_failure(home: Path, config: UpstreamConfig, error: Exception) -> None:
+    """Keep why a server did not start, until it does."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    failure = Failure(lines[0][:300], lines[-1][:200] if lines[1:] else "", at, _of(config))
+    with suppress(StorageError):  # a full disk is told elsewhere
+        write_json(_file(home, config.name, ".failed"), asdict(failure), mode=0o600)
+
+
+def forget_failure(home: Path, name: str) -> None:
+    """It works again."""
+    with suppress(OSError):
+        _file(home, name, ".failed").unlink(missing_ok=True)
+
+
+def last_failure(home: Path, config: UpstreamConfig) -> Failure | None:
+    """Why a server did not start when it was last tried with this entry; None where it did."""
+    try:
+        found = Failure(**json.loads(_file(home, config.name, ".failed").read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    return found if found.entry == _of(config) else None
+
+
+def _of(config: UpstreamConfig) -> str:
+    return sha256_hex(canonical_json(dict(config.fields)))
+
+
 def forget_files(home: Path, name: str) -> None:
     """Remove what is kept of a server."""
     log = log_file(home, name)
+    forget_failure(home, name)
     for path in (log, older(log), lock_file(log), restart_file(home, name)):
         path.unlink(missing_ok=True)
 

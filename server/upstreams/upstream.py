@@ -20,7 +20,7 @@ from toolscout.secret_store import known_values, open_store
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.sandbox.hint import start_hint
 from toolscout.server.secrecy.hiding import Hider
-from toolscout.server.secrecy.secrets import Resolver
+from toolscout.server.secrecy.secrets import MissingSecret, Resolver
 from toolscout.server.telling.telemetry import Telemetry, current_call, span
 from toolscout.server.upstreams.answer import Answer
 from toolscout.server.upstreams.comparison import Compare, Comparison, Listing
@@ -38,7 +38,7 @@ from toolscout.server.upstreams.errors import (
     unreadable,
     with_texts,
 )
-from toolscout.server.upstreams.folder import log_file, restart_file, stamp
+from toolscout.server.upstreams.folder import forget_failure, log_file, note_failure, restart_file, stamp
 from toolscout.server.upstreams.log import ServerLog
 from toolscout.server.upstreams.notices import Notices
 from toolscout.server.upstreams.stateful import STATEFUL_TIMES, keeps_state
@@ -367,6 +367,11 @@ class Upstream:
     def _started(self, task: asyncio.Task[Link]) -> None:
         self._starting = None
         seen(task)
+        error = None if task.cancelled() else task.exception()
+        if not task.cancelled() and error is None:
+            forget_failure(self._settings.home, self.server_id)
+        elif isinstance(error, ToolscoutError) and not isinstance(error, MissingSecret) and self._configured:
+            note_failure(self._settings.home, self._configured, error)
         if not self.in_flight:
             self._became_idle()
 

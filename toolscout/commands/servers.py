@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from toolscout.index.pack.search import PackIndex
     from toolscout.server.config import UpstreamConfig
     from toolscout.server.engine import Engine
-    from toolscout.server.sandbox.policy import Default
     from toolscout.settings import Settings
 
 
@@ -408,7 +407,7 @@ def list_servers(as_json: AsJson = False) -> None:
     configured = servers.load()
     counts = tool_counts(settings) if configured else {}
     values = known_values(settings)
-    rows = [_row(config, counts.get(name, {}), settings.sandbox, values) for name, config in configured.items()]
+    rows = [_row(config, counts.get(name, {}), settings, values) for name, config in configured.items()]
     rows += [
         {"name": n, "state": "unavailable", "why": why, "tools": 0, "in_review": 0, "transport": "", "runs": ""}
         for n, why in servers.problems.items()
@@ -435,9 +434,10 @@ def _fresh(settings: Settings) -> bool:
 
 
 def _row(
-    config: UpstreamConfig, counts: Mapping[str, int], default: Default, values: Mapping[str, str]
+    config: UpstreamConfig, counts: Mapping[str, int], settings: Settings, values: Mapping[str, str]
 ) -> dict[str, Any]:
     from toolscout.server.launch import shown
+    from toolscout.server.upstreams.folder import last_failure
     from toolscout.server.upstreams.listing import public_url, without_secrets
     from toolscout.server.upstreams.process import find_program
 
@@ -450,6 +450,8 @@ def _row(
         state, why = "needs_key", f"toolscout secret set {' '.join(missing)}"
     elif config.command and find_program(config.command, config.cwd, config.env.get("PATH")) is None:
         state, why = "unavailable", f"{config.command} is not on the PATH"
+    elif (failure := last_failure(settings.home, config)) is not None:
+        state, why = "failed", failure.shown()
     elif not counts:
         state, why = "unavailable", "its tools were never listed: toolscout refresh"
     elif review and not approved:
@@ -467,7 +469,7 @@ def _row(
             else {"command": config.command, "args": without_secrets(config.args)}
         ),
         "starter": bool(config.fields.get("starter")),
-        "sandbox": policy.as_json() if (policy := config.policy(default)) is not None else False,
+        "sandbox": policy.as_json() if (policy := config.policy(settings.sandbox)) is not None else False,
     }
 
 
