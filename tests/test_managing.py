@@ -121,6 +121,9 @@ def test_a_new_secret_takes_the_place_of_the_old_one(home: Path, settings: Setti
 def test_what_a_sandbox_opens_is_added_to(home: Path, tmp_path: Path) -> None:
     write(home, tiny=TINY)
     one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (tmp_path, one, two):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
     assert change("--allow-read", str(one)) == 0
     assert change("--allow-read", str(two), "--allow-network") == 0
     assert entry(home)["sandbox"] == {"read": [str(one), str(two)], "network": True}
@@ -268,3 +271,41 @@ def test_why_a_server_failed_is_known_until_it_works_again(home: Path, capsys: C
     script.write_text(working)
     assert execute(["refresh", "tiny"]) == 0
     assert not any("exited with status" in said for said in seen())
+
+
+def test_a_folder_that_cannot_serve_is_refused_at_once(home: Path, capsys: Capture, tmp_path: Path) -> None:
+    write(home, tiny={**TINY, "sandbox": {"read": [str(tmp_path / "gone")]}})
+    before = (home / "mcp.json").read_text()
+    closed, file = tmp_path / "closed", tmp_path / "file"
+    closed.mkdir(mode=0o000)
+    file.write_text("")
+    for option, path, said in (
+        ("--allow-read", tmp_path / "gone", "does not exist"),
+        ("--allow-write", Path("/proc"), "does not exist"),  # the path that is given already comes first
+        ("--cwd", file, "is no folder"),
+    ):
+        assert change(option, str(path)) == 2
+        assert said in capsys.readouterr().err
+    write(home, tiny=TINY)
+    for option, path, said in (
+        ("--allow-read", closed, "may not read"),
+        ("--allow-read", Path("/proc/self"), "never handed on"),
+        ("--allow-read", home, "Toolscout's own files"),
+    ):
+        assert change(option, str(path)) == 2
+        assert said in capsys.readouterr().err
+        assert execute(["add", "new", "--yes", "--no-check", option, str(path), "--", "prog"]) == 2
+        capsys.readouterr()
+    assert before != (home / "mcp.json").read_text() == json.dumps({"mcpServers": {"tiny": TINY}, "other": 1})
+
+
+def test_what_is_written_and_not_in_force_is_not_called_so_already(home: Path, capsys: Capture) -> None:
+    write(home, tiny={**TINY, "args": ["-c", "raise SystemExit(3)"], "env": {"KEY": "${KEY}"}})
+    assert change("--env", "KEY") == 0
+    said = capsys.readouterr()
+    assert "nothing was changed" not in said.out and "toolscout secret set KEY" in said.err
+    write(home, tiny={**TINY, "args": ["-c", "raise SystemExit(3)"], "timeout": 3000})
+    assert execute(["refresh", "tiny"]) == 5
+    assert execute(["set", "tiny", "--timeout", "3", "--yes"]) == 5, "it is tried again"
+    said = capsys.readouterr()
+    assert "nothing was changed" not in said.out and "exited with status 3" in said.err

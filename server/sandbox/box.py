@@ -183,6 +183,24 @@ class Box:
         return next(iter(owners))
 
 
+def check_folders(name: str, policy: Policy, home: Path) -> None:
+    """Look at what a sandbox opens as `Policy.check` does, and whether its user may use it. Raises NotAllowed."""
+    policy.check(name, home)
+    uid, gid = Box(name, (), {}, policy).user()
+    for path in (*policy.read, *policy.write):
+        status, writes = path.stat(), path in policy.write
+        wanted = os.R_OK | (os.X_OK if path.is_dir() else 0) | (os.W_OK if writes else 0)
+        shift = 6 if status.st_uid == uid else 3 if status.st_gid == gid else 0
+        if os.geteuid() and os.access(path, wanted):
+            continue
+        if os.geteuid() or (status.st_mode >> shift) & wanted != wanted:
+            what = "write" if writes else "read"
+            raise NotAllowed(
+                f"The sandbox of '{name}' is given {path}, which it may not {what} as user {uid}.",
+                "Allow it (chmod, chown), or name another.",
+            )
+
+
 def own_user(name: str) -> int:
     """The user that a sandbox of this name runs as, where root starts it and it may write nothing."""
     return _FIRST_UID + zlib.crc32(name.encode()) % _UIDS

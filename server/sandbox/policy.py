@@ -74,7 +74,7 @@ class Policy:
         for path, target in real.items():
             what = f"The sandbox of '{name}' is given {path}"
             if not path.exists():
-                raise NotAllowed(f"{what}, which does not exist.", "Make it, or correct the entry in mcp.json.")
+                raise NotAllowed(f"{what}, which does not exist.", "Make it, or name another.")
             if target in (Path("/"), Path("/tmp")) or any(target.is_relative_to(n) for n in _NEVER):
                 raise NotAllowed(f"{what}, and that is never handed on.", "Name the folders that it needs.")
             if own.is_relative_to(target) or target.is_relative_to(own):

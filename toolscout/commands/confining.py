@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, NotAllowed
+
+if TYPE_CHECKING:
+    from toolscout.server.config import UpstreamConfig
+    from toolscout.settings import Settings
 
 Confined = Annotated[
     bool | None,
@@ -50,6 +55,21 @@ def sandbox_entry(
     if opened and wanted is False:
         raise BadInput("--no-sandbox leaves nothing to allow.", "Leave it or the --allow options out.")
     return opened or wanted
+
+
+def check_paths(config: UpstreamConfig, settings: Settings) -> None:
+    """Raise BadInput for a working folder or a path of the sandbox that cannot be what it is given for."""
+    from toolscout.server.sandbox.box import check_folders
+
+    cwd = Path(config.cwd).expanduser() if config.cwd and "${" not in config.cwd else None
+    if cwd is not None and not (cwd.is_dir() and os.access(cwd, os.R_OK | os.X_OK)):
+        why = "may not be read" if cwd.is_dir() else "is no folder"
+        raise BadInput(f"{config.name} is to run in {cwd}, which {why}.", "Make it, or name another with --cwd.")
+    if os.name == "posix" and (policy := config.policy(settings.sandbox)) is not None:
+        try:
+            check_folders(config.name, policy, settings.home)
+        except NotAllowed as error:
+            raise BadInput(str(error), error.hint) from None
 
 
 def widened(before: Any, said: Any) -> Any:

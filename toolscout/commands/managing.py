@@ -18,11 +18,12 @@ from toolscout.commands.confining import (
     AllowRead,
     AllowWrite,
     Confined,
+    check_paths,
     sandbox_entry,
     widened,
 )
 from toolscout.commands.listing import exit_if_failed, list_tools_of, show_listed
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, show_diff
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, show_diff
 from toolscout.commands.servers import entry_diff, pairs, references_of, tool_counts
 from toolscout.errors import BadInput
 from toolscout.secret_store import known_values, open_store
@@ -84,6 +85,7 @@ def set_server(
     from toolscout.server.launch import program_of, shown
     from toolscout.server.sandbox.package import forget
     from toolscout.server.secrecy.secrets import bare_names
+    from toolscout.server.upstreams.folder import last_failure
 
     settings = load_settings()
     servers = ServersFile(settings.servers_file)
@@ -119,11 +121,19 @@ def set_server(
         default = UpstreamConfig.parse(name, {**entry, "sandbox": None}).policy(settings.sandbox)
         entry["sandbox"] = widened(entry.get("sandbox", default and default.as_json()), said)
     config = UpstreamConfig.parse(name, entry)
+    if cwd or said is not None or entry.get("sandbox") != before.get("sandbox"):
+        check_paths(config, settings)
     kept = {secret.reference: secret.value for secret in secrets if not secret.placeholder}
-    if entry == before and not kept:
+    wanted = [n for n in bare_names(config.references()) if n not in values and n not in kept]
+    failure = None if config.disabled else last_failure(settings.home, config)
+    if entry == before and not kept and not wanted and failure is None:
         emit({"changed": None, "entry": entry}) if as_json else say(f"{name} is so already: nothing was changed.")
         return
-    if not as_json:
+    if entry == before and not kept:
+        note(f"The entry of {name} says so already, but it is not in force.")
+        if failure is not None:
+            note(f"  {printable(failure.shown())}")
+    elif not as_json:
         show_diff(entry_diff(name, before, entry, settings.servers_file))
     if runs:
         note(f"{name} will {'call' if config.url else 'run'}:  {shown(given)}")
@@ -134,10 +144,10 @@ def set_server(
         note(f"  in a sandbox: it {policy.shown()}" if policy else "  in no sandbox: it runs with all your rights")
     if kept:
         note(f"  kept among your secrets, not in its entry: {', '.join(kept)}")
-    wanted = [n for n in bare_names(config.references()) if n not in values and n not in kept]
     if wanted:
         note(f"  it needs values of yours: toolscout secret set {' '.join(wanted)}")
-    confirm(f"Change {name}?", yes)
+    if entry != before or kept:
+        confirm(f"Change {name}?", yes)
     open_store(settings).update(kept)
     present = servers.load()
     servers.change(before, config)
@@ -148,7 +158,7 @@ def set_server(
         emit({"changed": name, "entry": entry, "to_set": wanted, "listed": listed.get(name)})
     elif listed:
         show_listed(listed)
-    else:
+    elif entry != before or kept:
         say(f"Changed {name}.")
     exit_if_failed(listed)
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from toolscout.commands.confining import AllowHost, AllowNetwork, AllowRead, AllowWrite, Confined, sandbox_entry
+from toolscout.commands.confining import (
+    AllowHost,
+    AllowNetwork,
+    AllowRead,
+    AllowWrite,
+    Confined,
+    check_paths,
+    sandbox_entry,
+)
 from toolscout.commands.listing import exit_if_failed, list_added, show_listed
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, show_diff, table, with_engine
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
@@ -133,6 +141,7 @@ def add(
     values = known_values(settings)
     entry, secrets = Redactor(taken=references_of(present), values=values).clean(server_id, entry)
     config = UpstreamConfig.parse(server_id, entry).confined(settings.sandbox)
+    check_paths(config, settings)
     if replace and not as_json:
         with suppress(NotFound):
             old = servers.entry(server_id)
