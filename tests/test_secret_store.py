@@ -367,3 +367,13 @@ def test_connect_leaves_nothing_in_the_shell_or_the_clients_file(tmp_path: Path)
     assert checked_settings(home=tmp_path).sandbox == "on"
     listed = json.loads(run(tmp_path, "list", "--json").stdout)
     assert {row["state"] for row in listed} <= {"unavailable"}  # never listed, but no key is missing
+
+
+def test_who_uses_a_secret_is_said_before_it_is_forgotten(tmp_path: Path) -> None:
+    entries = {"gh": {"command": "x", "env": {"A": "${SHARED}"}}, "far": {"url": "http://x/?k=${SHARED:-none}"}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    for name in ("SHARED", "ALONE"):
+        run(tmp_path, "secret", "set", name, stdin="value")
+    done = run(tmp_path, "secret", "remove", "SHARED", "ALONE")
+    assert done.returncode == 1 and "SHARED is used by gh, far." in done.stderr and "ALONE is" not in done.stderr
+    assert run(tmp_path, "secret", "remove", "SHARED", "--yes").returncode == 0

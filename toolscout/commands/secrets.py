@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolscout.commands.output import AsJson, confirm, emit, note, say, table
+from toolscout.commands.output import AsJson, confirm, emit, note, printable, say, table
 from toolscout.errors import BadInput, NotFound
 from toolscout.secret_store import open_store
 from toolscout.settings import load_settings
+
+if TYPE_CHECKING:
+    from toolscout.settings import Settings
 
 app = typer.Typer(help="Keep the keys and passwords that servers need.", no_args_is_help=True)
 
@@ -39,13 +43,9 @@ def set_secrets(
 @app.command("list")
 def list_secrets(as_json: AsJson = False) -> None:
     """List the names of kept secrets and what refers to them; never a value."""
-    from toolscout.server.config import ServersFile
-    from toolscout.server.secrecy.secrets import bare_names
-
     settings = load_settings()
     store = open_store(settings)
-    servers = ServersFile(settings.servers_file).load()
-    used = {name: [s for s, config in servers.items() if name in bare_names(config.references())] for name in store}
+    used = _users(store, settings)
     rows = [{"name": name, "in": store.place(name), "servers": used[name]} for name in sorted(store)]
     if as_json:
         emit(rows)
@@ -62,14 +62,27 @@ def remove_secrets(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Kept secrets.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Forget secrets."""
-    store = open_store(load_settings())
+    """Forget secrets. Names the servers that use them, and asks first."""
+    settings = load_settings()
+    store = open_store(settings)
     if unknown := [name for name in names if name not in store]:
         raise NotFound(f"No secret named {unknown[0]} is kept.", "See: toolscout secret list")
+    for name, servers in _users(names, settings).items():
+        if servers:
+            note(f"{name} is used by {printable(', '.join(servers))}.")
     confirm(f"Forget {', '.join(names)}?", yes)
     for name in names:
         del store[name]
         note(f"Forgotten: {name}.")
+
+
+def _users(names: Iterable[str], settings: Settings) -> dict[str, list[str]]:
+    """The servers that refer to each of the names, also those where a default would take its place."""
+    from toolscout.server.config import ServersFile
+    from toolscout.server.secrecy.secrets import bare_names
+
+    servers = ServersFile(settings.servers_file).load().items()
+    return {n: [s for s, config in servers if n in bare_names(config.references(defaulted=True))] for n in names}
 
 
 def _from_stdin(name: str) -> str:
