@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from toolscout.cli import EXIT_CODES, execute
-from toolscout.commands import importing
+from toolscout.commands import importing, servers
 from toolscout.commands.listing import summary
 from toolscout.errors import BadInput
+from toolscout.records import Server, Tool
 from toolscout.server.config import UpstreamConfig
+from toolscout.server.sandbox import wants
+from toolscout.server.sandbox.policy import Policy
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
 Capture = pytest.CaptureFixture[str]
@@ -96,3 +99,90 @@ def test_no_reference_is_shown_that_nothing_holds(tmp_path: Path, capsys: Captur
     assert imported(tmp_path, {"a": entry, "b": entry}, "--dry-run", "--json") == 0
     first, second = json.loads(capsys.readouterr().out)["servers"]
     assert first["secrets"] and second["secrets"] == []
+
+
+class Pack:
+    """A catalog that knows of one server, that it reaches the outside."""
+
+    def server_of(self, package: str) -> Server | None:
+        return Server(server_id="fetch") if package == "pypi:mcp-server-fetch" else None
+
+    def listed_tools(self, server_id: str) -> list[Tool]:
+        return [Tool(tool_id="fetch/fetch", server_id=server_id, name="fetch", annotations={"openWorldHint": True})]
+
+
+@pytest.fixture
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Servers whose lines name folders, an address, a key, and nothing; all may be written."""
+    monkeypatch.setenv("TOOLSCOUT_SANDBOX", "on")
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(wants, "_unwritable", lambda *_: "")
+    monkeypatch.setattr(servers, "open_pack", lambda _: Pack())
+    for name in ("notes", "data", "conf"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "conf" / "a.json").write_text("{}")
+    return {
+        "files": {"command": "npx", "args": ["-y", "some-files", str(tmp_path / "notes")]},
+        "db": {"command": "uvx", "args": ["some-db", f"--db-path={tmp_path}/data/new.db"]},
+        "env": {"command": "npx", "args": ["some"], "env": {"DATABASE_URL": f"sqlite:///{tmp_path}/data/x.db"}},
+        "conf": {
+            "command": "npx",
+            "args": ["some", "--config", str(tmp_path / "conf" / "a.json"), "https://a.example"],
+        },
+        "keyed": {"command": "npx", "args": ["some"], "env": {"SOME_API_KEY": "${SOME_API_KEY}"}},
+        "fetch": {"command": "uvx", "args": ["mcp-server-fetch"]},
+        "none": {"command": "npx", "args": ["-y", "some-other", "--verbose", "/usr/bin/true"]},
+        "all": {"command": "npx", "args": ["-y", "some-files", str(tmp_path), "/absent/folder"]},
+    }
+
+
+def sandboxes(home: Path) -> dict[str, Any]:
+    return {n: entry["sandbox"] for n, entry in json.loads((home / "mcp.json").read_text())["mcpServers"].items()}
+
+
+def test_what_the_files_name_is_opened_with_yes_and_shown(
+    home: Path, tmp_path: Path, capsys: Capture, lines: dict[str, Any]
+) -> None:
+    assert imported(tmp_path, lines, "--no-check") == 0
+    assert sandboxes(home) == {
+        "files": {"write": [f"{tmp_path}/notes"]},
+        "db": {"write": [f"{tmp_path}/data"]},
+        "env": {"write": [f"{tmp_path}/data"]},
+        "conf": {"network": True, "read": [f"{tmp_path}/conf/a.json"]},
+        "keyed": {"network": True},
+        "fetch": True,
+        "none": True,
+        "all": True,
+    }
+    shown = "".join(capsys.readouterr())
+    for said in (f"{tmp_path}/data (write)", "a.json (read)", "yes: https://a.example", "yes: SOME_API_KEY"):
+        assert said in shown
+    assert "toolscout set fetch --allow-network" in shown, "only the catalog says that it needs it"
+    assert "holds Toolscout's own files" in shown and "/absent/folder does not exist" in shown
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_what_imported_servers_need_is_asked_once(
+    home: Path, tmp_path: Path, lines: dict[str, Any], monkeypatch: pytest.MonkeyPatch, answer: bool
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(importing, "confirm", lambda *_: True)
+    monkeypatch.setattr(importing, "agreed", lambda question: asked.append(question) or answer)
+    file = tmp_path / "client.json"
+    file.write_text(json.dumps({"mcpServers": {name: lines[name] for name in ("files", "fetch", "none")}}))
+    assert execute(["import", str(file), "--no-check"]) == 0
+    assert asked == ["Open these?"]
+    opened = {"files": {"write": [f"{tmp_path}/notes"]}, "fetch": {"network": True}, "none": True}
+    assert sandboxes(home) == (opened if answer else dict.fromkeys(opened, True))
+
+
+def test_a_whole_home_is_not_opened_for_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wants, "_unwritable", lambda *_: "")
+    mine = tmp_path / "me"
+    mine.mkdir()
+    monkeypatch.setenv("HOME", str(mine))
+    config = UpstreamConfig.parse("db", {"command": "uvx", "args": ["db", "~/a.db"]})
+    found = wants.wants(config, Policy(), tmp_path / "toolscout")
+    assert not found.write and found.remarks and "does not exist: make it" in found.remarks[0]
+    (mine / "a.db").touch()
+    assert wants.wants(config, Policy(), tmp_path / "toolscout").write == (mine / "a.db",)

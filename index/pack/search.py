@@ -19,7 +19,7 @@ from toolscout.index.pack.file import PackFile
 from toolscout.index.pack.storage import PackStorage
 from toolscout.index.products import Mention
 from toolscout.index.search import Ask, Floats, Ranking, Rows, SearchIndex
-from toolscout.records import Server
+from toolscout.records import Server, Tool
 
 NAMED = 1.0
 UNSURE = 0.1
@@ -63,6 +63,12 @@ class PackIndex(SearchIndex):
             return 0
         rows = self.tool_servers == row
         return int(rows.sum() if self.storage.whole is None else (rows & ~self.storage.whole).sum())
+
+    def listed_tools(self, server_id: str) -> list[Tool]:
+        """A server's tools; none where it is known as a whole."""
+        row = self.server_row(server_id)
+        rows = np.flatnonzero(self.tool_servers == row) if row >= 0 else ()
+        return [tool for tool in map(self.storage.tool, map(int, rows)) if not tool.is_server]
 
     def server_of(self, package: str) -> Server | None:
         """The server of a package, written ``registry:name``, or None."""

@@ -69,9 +69,13 @@ class ImportPlan:
 
     def confined(self, sandbox: Any) -> ImportPlan:
         """The same with this ``sandbox`` in every entry to be written that is run here."""
+        return self.opened({item.name: sandbox for item in self.additions if "url" not in item.config})
+
+    def opened(self, sandboxes: Mapping[str, Any]) -> ImportPlan:
+        """The same with these sandboxes, by name, in the entries to be written."""
         items = [
-            replace(item, config={**item.config, "sandbox": sandbox})
-            if item.action == "add" and "url" not in item.config
+            replace(item, config={**item.config, "sandbox": sandboxes[item.name]})
+            if item.action == "add" and item.name in sandboxes
             else item
             for item in self.items
         ]

@@ -44,11 +44,11 @@ def own_code(command: str, args: tuple[str, ...], cwd: str | None) -> Path | Non
     if not script.is_file() or _of_system(script):
         return None
     for folder in script.parents:
-        if _private(folder):
+        if is_broad(folder):
             break
         if (folder / "package.json").is_file() or (folder / "pyproject.toml").is_file():
             return folder
-    return script if _private(script.parent) else script.parent
+    return script if is_broad(script.parent) else script.parent
 
 
 def _follow(path: Path, found: dict[Path, None], depth: int) -> None:
@@ -61,7 +61,7 @@ def _follow(path: Path, found: dict[Path, None], depth: int) -> None:
     if not path.is_file():  # a name in pyvenv.cfg or after #! opens no folder by itself
         return
     prefix = path.parent.parent
-    whole = path.parent.name in ("bin", "Scripts") and not _private(prefix) and prefix.name != ".local"
+    whole = path.parent.name in ("bin", "Scripts") and not is_broad(prefix) and prefix.name != ".local"
     if not any(path.is_relative_to(p) for p in found):
         for kept in _parts(prefix) if whole else [path]:
             found[kept] = None
@@ -109,7 +109,7 @@ def _of_system(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in SYSTEM)
 
 
-def _private(folder: Path) -> bool:
+def is_broad(folder: Path) -> bool:
     """Whether a folder is a home, or holds homes, or is as broad as one."""
     home = Path.home()
     broad = {Path("/"), Path("/home"), Path("/root"), Path("/tmp"), Path("/var"), Path("/opt"), Path("/etc"), home}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,7 @@ import typer
 
 from toolscout.commands.confining import AllowNetwork, Confined, sandbox_entry
 from toolscout.commands.listing import exit_if_failed, list_added, show_listed, summary
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, said_to_stay, say, table
+from toolscout.commands.output import AsJson, Yes, agreed, confirm, emit, note, printable, said_to_stay, say, table
 from toolscout.errors import BadInput
 from toolscout.secret_store import SecretStore, known_values, open_store
 from toolscout.server.clients.known import NAMES
@@ -18,6 +20,8 @@ from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
     from toolscout.server.clients.importing import ImportPlan
+    from toolscout.server.sandbox.wants import Wants
+    from toolscout.settings import Settings
 
 
 _LISTING_SECONDS = 50.0
@@ -59,6 +63,10 @@ def import_servers(
     read, so that the servers work however a client is started. With --yes and no name, project-level files of the
     current folder are left out (give --project to include them): they may be somebody else's.
 
+    Servers in a sandbox need folders and the network opened: what each seems to need is shown, by its lines and by the
+    catalog, and asked in one question. --yes opens the folders, and the network for the addresses and keys, that your
+    client's own file names, and nothing else.
+
     The servers are started side by side to list their tools, for a minute at most; the last line says how many work,
     which need a key, and which failed and why. Exits with 5 if one failed, took too
     long or lists nothing; all stay configured. A missing key is no failure.
@@ -76,6 +84,7 @@ def import_servers(
     plan = plan_import(reading, servers.load(), known_values(settings))
     if (said := sandbox_entry(sandbox, allow_network)) is not None:
         plan = plan.confined(said)
+    wanted = _wants(plan, settings)
     if as_json and dry_run:
         emit(_plan_json(plan))
         _refuse_unreadable(plan)
@@ -86,12 +95,14 @@ def import_servers(
         note(f"Left out, as project files may be somebody else's (--project . includes them): {', '.join(left)}")
     if not as_json:
         _refuse_unreadable(plan)
+        _show_wants(wanted, yes)
     if dry_run:
         return
     listed: dict[str, Any] = {}
     if plan.additions:
         count = len(plan.additions)
         confirm(f"Take over {count} server{'s' if count > 1 else ''}?", yes)
+        plan = _opened(plan, wanted, settings, yes)
         keeps = bool(plan.secrets()) and _keep_secrets(plan, keep, yes)
         names = apply_import(plan, servers, store if keeps else None, settings.sandbox)
         if check:
@@ -110,6 +121,65 @@ def import_servers(
         _say_to_set(plan, store)  # last: among what the servers answer it would scroll past
         say(_summary(plan, listed))
     exit_if_failed(listed)
+
+
+def _wants(plan: ImportPlan, settings: Settings) -> dict[str, Wants]:
+    """What those of the servers to be written that run in a sandbox are likely to need opened there, by name."""
+    from toolscout.commands.servers import open_pack
+    from toolscout.server.config import UpstreamConfig
+    from toolscout.server.launch import package_of
+    from toolscout.server.sandbox.wants import wants
+
+    # As the client has them: a path that looks like a secret is a reference in ours.
+    configs = [
+        UpstreamConfig.parse(i.name, {**i.entry.config, "sandbox": i.config.get("sandbox")}) for i in plan.additions
+    ]
+    confined = [(config, policy) for config in configs if (policy := config.policy(settings.sandbox)) is not None]
+    pack = open_pack(settings) if confined else None
+    found: dict[str, Wants] = {}
+    for config, policy in confined:
+        package = package_of(config.fields)
+        known = pack.server_of(package) if pack is not None and package else None
+        tools = pack.listed_tools(known.server_id) if pack is not None and known is not None else ()
+        if wanted := wants(config, policy, settings.home, known, tools):
+            found[config.name] = wanted
+    return found
+
+
+def _show_wants(wanted: Mapping[str, Wants], yes: bool) -> None:
+    if not wanted:
+        return
+    rows = []
+    for name, needs in wanted.items():
+        folders = [f"{path} (write)" for path in needs.write] + [f"{path} (read)" for path in needs.read]
+        network = f"yes: {needs.network}" if needs.network else ""
+        if needs.likely:
+            left = f"no, though it {needs.likely}: toolscout set {shlex.quote(name)} --allow-network"
+            network = left if yes else f"yes: it {needs.likely}"
+        rows.append([name, "; ".join(folders), network])
+    note(
+        "\nThey run in a sandbox. Opened there is what these files name:"
+        if yes
+        else "\nThey run in a sandbox, and seem to need there:"
+    )
+    table([row for row in rows if any(row[1:])], ["server", "folders", "network"])
+    for name, needs in wanted.items():
+        for remark in needs.remarks:
+            note(printable(f"{name}: {remark}"))
+
+
+def _opened(plan: ImportPlan, wanted: Mapping[str, Wants], settings: Settings, yes: bool) -> ImportPlan:
+    """The plan with what its servers need opened, if the person agrees; ``yes`` agrees to what their own lines name."""
+    from toolscout.server.config import UpstreamConfig
+
+    sandboxes: dict[str, Any] = {}
+    for item in plan.additions:
+        policy = UpstreamConfig.parse(item.name, item.config).policy(settings.sandbox)
+        if policy is not None and item.name in wanted:
+            widened = wanted[item.name].added_to(policy, likely=not yes)
+            if widened != policy:
+                sandboxes[item.name] = widened.as_json()
+    return plan.opened(sandboxes) if sandboxes and (yes or agreed("Open these?")) else plan
 
 
 def _summary(plan: ImportPlan, listed: dict[str, Any]) -> str:
@@ -159,7 +229,7 @@ def _keep_secrets(plan: ImportPlan, keep: bool | None, yes: bool) -> bool:
     """Whether the secrets of the plan are kept: as the option says, or the person."""
     count = len(plan.secrets())
     if keep is None:
-        keep = yes or typer.confirm(f"Keep the {count} secret{'s' if count > 1 else ''} of these files?", default=True)
+        keep = yes or agreed(f"Keep the {count} secret{'s' if count > 1 else ''} of these files?")
     return keep
 
 

@@ -96,6 +96,12 @@ def confirm(question: str, yes: bool) -> bool:
     return True
 
 
+def agreed(question: str) -> bool:
+    """Ask on stderr; yes is the default."""
+    with redirect_stdout(sys.stderr):
+        return typer.confirm(question, default=True, err=True)
+
+
 def said_to_stay(names: Sequence[str], file: str) -> str:
     """Names of kept secrets whose value another one of ``file`` did not replace, as a sentence."""
     return (

@@ -210,7 +210,7 @@ def _entry(
     if registry in ("npm", "pypi") and package:
         plain = package.rpartition("@")[0] or package if registry == "npm" else package.split("==")[0].split("@")[0]
         with suppress(ToolscoutError):  # what the pack knows of it is told, but not needed
-            if (box := _box(settings)) is not None and (known := box.server_of(f"{registry}:{plain}")) is not None:
+            if (box := open_pack(settings)) is not None and (known := box.server_of(f"{registry}:{plain}")) is not None:
                 _say_facts(known)
         entry = npm_entry(package, command) if registry == "npm" else pypi_entry(package, command, extra=beside)
         return plain, entry, []
@@ -228,7 +228,8 @@ def _say_facts(server: Server) -> None:
         note(printable(f"  {said}"))
 
 
-def _box(settings: Settings) -> PackIndex | None:
+def open_pack(settings: Settings) -> PackIndex | None:
+    """The built-in catalog, or None where there is none that can be read."""
     from toolscout.index.encoder import make_encoder
     from toolscout.server.box import open_box
 
@@ -248,7 +249,7 @@ def _known_server(name: str, settings: Settings) -> Server:
             server = catalogue.get_server(name)
     except StorageError:
         server = None
-    box = None if server is not None else _box(settings)
+    box = None if server is not None else open_pack(settings)
     if box is not None:
         tool = box.get_tool(name)
         server = box.get_server(tool.server_id if tool is not None else name)
