@@ -191,7 +191,7 @@ def _wheel(folder: Path, name: str, about: dict[str, Any]) -> bytes:
     lines = ["Metadata-Version: 2.1", f"Name: {about['name']}", f"Version: {about['version']}"]
     lines += [f"Summary: {about['name']}, an MCP server for tests", f"Requires-Python: {about['python']}"]
     lines += [f"Requires-Dist: {r}" for r in about["requires"]]
-    files = {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*.py"))}
+    files = {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*.py"))} | about.get("files", {})
     files[f"{info}/METADATA"] = "\n".join(lines) + "\n"
     files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     scripts = "".join(f"{k} = {v}\n" for k, v in about["scripts"].items())

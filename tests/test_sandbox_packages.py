@@ -79,6 +79,30 @@ async def test_uvx_runs_without_network(pools: Pools, packages: PackageServer) -
 
 @needs_sandbox
 @needs_node
+@pytest.mark.parametrize("installed", [True, False])
+async def test_a_python_package_that_would_run_npm_install_finds_no_node(
+    pools: Pools, packages: PackageServer, tmp_path: Path, installed: bool
+) -> None:
+    """As the HTML reader of mcp-server-fetch does at its first page."""
+    files = {"reader/javascript/package.json": "{}"}
+    if installed:
+        files["reader/javascript/node_modules/a/index.js"] = ""
+    server = (
+        "import subprocess\nfrom mcp.runner import serve\n\n\ndef main():\n"
+        "    done = subprocess.run(['node', '-v'], capture_output=True)\n"
+        "    serve('reader', ['has_node' if done.returncode == 0 else 'no_node'])\n"
+    )
+    name = f"reader-{installed}-mcp".lower()
+    about = json.loads((PACKAGES / "pypi" / "writes-beside-itself-mcp-server-1.0" / "wheel.json").read_text())
+    (tmp_path / "wheel.json").write_text(json.dumps(about))
+    packages.publish_wheel(
+        tmp_path, name=name, scripts={name: "reader:main"}, files={"reader/__init__.py": server, **files}
+    )
+    assert await names(pools, line("uvx", name)) == ["has_node" if installed else "no_node"]
+
+
+@needs_sandbox
+@needs_node
 async def test_scripts_of_packages_never_see_the_keys_of_the_registry(
     pools: Pools, packages: PackageServer, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

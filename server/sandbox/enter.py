@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from toolscout.bubblewrap import PATH, WORKDIR
+from toolscout.bubblewrap import PATH, WORKDIR, tool
 from toolscout.errors import NotAllowed
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.sandbox import bridge
@@ -19,11 +20,13 @@ from toolscout.server.sandbox.environment import base_environment, certificates
 from toolscout.server.sandbox.package import Installed, Package, provide, read_package
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.sandbox.proxy import proxy
-from toolscout.server.sandbox.view import own_code, python_runtime, runtime
+from toolscout.server.sandbox.view import own_code, python_runtime, runtime, wants_npm_install
 from toolscout.server.upstreams.environment import safe_environment
 from toolscout.server.upstreams.process import CommandNotFound, find_program
 
 _PORT = 3128
+_NODE = "/run/toolscout"
+"""Where stand-ins for Node that do nothing but fail are seen inside, before all else on the PATH."""
 
 
 @asynccontextmanager
@@ -73,7 +76,12 @@ def _box(
         if Path.home().is_relative_to(Path(cwd).resolve()):
             raise NotAllowed(f"'{config.name}' is run in {cwd}, which holds a home folder.", 'Correct its "cwd".')
         readable.append(Path(cwd))
-    env["PATH"] = ":".join(dict.fromkeys([*_programs(readable, program), *PATH.split(":")]))
+    python = not node or re.fullmatch(r"python[\d.]*", Path(config.command).name) is not None
+    # It would run "npm install" at its first call, in its own code, which it cannot write, and fail with that.
+    without_node = python and wants_npm_install(readable)
+    bindings = [(Path(tool("false")), f"{_NODE}/{name}") for name in ("node", "npm", "npx")] if without_node else []
+    folders = [*([_NODE] if without_node else []), *_programs(readable, program), *PATH.split(":")]
+    env["PATH"] = ":".join(dict.fromkeys(folders))
     readable += certificates(env)
     seen = tuple(dict.fromkeys(readable))
     own, kept = home.resolve(), home.resolve() / "sandbox"
@@ -84,7 +92,7 @@ def _box(
             raise NotAllowed(
                 f"'{config.name}' may write {real}, where its own code lies.", 'Name another folder under "write".'
             )
-    return Box(config.name, [str(program), *args], {**env, **config.env}, policy, cwd or WORKDIR, seen)
+    return Box(config.name, [str(program), *args], {**env, **config.env}, policy, cwd or WORKDIR, seen, bindings)
 
 
 def _behind_proxy(box: Box, socket: Path) -> Box:
@@ -94,7 +102,7 @@ def _behind_proxy(box: Box, socket: Path) -> Box:
         box,
         env={**_proxied(box.policy), **box.env},
         readable=[*box.readable, *python_runtime()],
-        bindings=[(socket, SOCKET), (Path(bridge.__file__).resolve(), BRIDGE)],
+        bindings=[*box.bindings, (socket, SOCKET), (Path(bridge.__file__).resolve(), BRIDGE)],
         first=python,
     )
 

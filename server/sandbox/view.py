@@ -51,6 +51,13 @@ def own_code(command: str, args: tuple[str, ...], cwd: str | None) -> Path | Non
     return script if is_broad(script.parent) else script.parent
 
 
+def wants_npm_install(folders: list[Path]) -> bool:
+    """Whether a Python package in these environments brings a part for Node.js whose own packages are not installed."""
+    inside = "lib/python*/site-packages/*/*/package.json"
+    found = (path for folder in folders for where in (inside, f"tools/*/{inside}") for path in folder.glob(where))
+    return any(not (manifest.parent / "node_modules").exists() for manifest in found)
+
+
 def _follow(path: Path, found: dict[Path, None], depth: int) -> None:
     """Note ``path``, what it links to, and what its first line names."""
     if depth == 0 or _of_system(path):
