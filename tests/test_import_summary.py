@@ -59,6 +59,16 @@ def test_a_missing_key_is_no_failure(tmp_path: Path, capsys: Capture) -> None:
     assert json.loads(capsys.readouterr().out)["listed"]["gone"]["state"] == "failed"
 
 
+def test_a_server_that_says_that_it_lacks_a_key_needs_one(tmp_path: Path, capsys: Capture) -> None:
+    says = "def work(): raise ValueError('SOME_API_KEY is required')\nwork()"
+    lacks, breaks = ({"command": sys.executable, "args": ["-c", code]} for code in (says, "raise OSError('no luck')"))
+    assert imported(tmp_path, {"lacks": lacks, "breaks": breaks}) == 5
+    out = capsys.readouterr().out
+    assert "1 needs a key or a login: lacks; 1 failed: breaks (OSError: no luck)." in out
+    assert "toolscout secret set SOME_API_KEY, then toolscout set lacks --env SOME_API_KEY" in out
+    assert "work()" not in out.partition("lacks: configured")[2] and "toolscout logs lacks" in out
+
+
 def test_reasons_are_one_short_sentence() -> None:
     error = "'a' did not start within 30 s. It said: " + "x" * 200
     assert summary({"a": {"state": "failed", "error": error}}) == "1 failed: a (did not start within 30 s)."

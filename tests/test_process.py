@@ -11,6 +11,7 @@ import pytest
 
 from toolscout.server.secrecy.hiding import HIDDEN, Hider
 from toolscout.server.upstreams.process import Tail, find_program
+from toolscout.server.upstreams.said import gist, install_hint, installer_gist, missing_value
 from toolscout.server.upstreams.watchdog import MARKER, Watchdog
 
 
@@ -79,3 +80,73 @@ def test_a_command_in_the_home_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("HOME", str(tmp_path))
     assert find_program("~/bin/server", None, None) == str(program)
     assert find_program("~/bin/server", "/", None) == str(program), "whatever folder it works in"
+
+
+TRACEBACK = """+ Exception Group Traceback (most recent call last):
+  |   File "/a/server.py", line 3, in main
+  |     return future.result()
+  |            ^^^^^^^^^^^^^^^
+  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/a/b.py", line 9, in run
+    |     raise ValueError("x")
+    | ValueError: The folder is no vault.
+    +------------------------------------
+"""
+NODE = """file:///a/index.js:3
+    throw new Error("No workspace is given");
+    ^
+
+Error: No workspace is given
+    at main (file:///a/index.js:3:11)
+    at node:internal/modules/run_main:129:5
+
+Node.js v20.1.0
+"""
+
+
+def test_the_gist_is_what_was_said_without_stack_traces() -> None:
+    assert gist(TRACEBACK).splitlines()[-1] == "ValueError: The folder is no vault."
+    assert "server.py" not in gist(TRACEBACK) and "^" not in gist(TRACEBACK)
+    assert gist(NODE).splitlines()[-1] == "Error: No workspace is given" and " at " not in gist(NODE)
+    assert gist("only this") == "only this" and gist("") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Error: BRAVE_API_KEY environment variable is required", "BRAVE_API_KEY"),
+        ("X_TOKEN is not set", "X_TOKEN"),
+        ("Missing required environment variable: NOTION_TOKEN", "NOTION_TOKEN"),
+        ("Please set the `SLACK_BOT_TOKEN` environment variable", "SLACK_BOT_TOKEN"),
+        ("KeyError: 'LINEAR_API_KEY'", "LINEAR_API_KEY"),
+        ("API key required", ""),
+        ("No API key was given", ""),
+        ("Request failed: 401 Unauthorized", ""),
+        ("SyntaxError: Unexpected token is missing", None),
+        ("code: 'ERR_MODULE_NOT_FOUND' is missing", None),
+        ("TOOLSCOUT_MODEL_KEY is not set", None),
+        ("EROFS: read-only file system", None),
+        ("the directory /x is required", None),
+    ],
+)
+def test_what_a_server_says_it_lacks(text: str, name: str | None) -> None:
+    assert missing_value(text) == name
+
+
+def test_installers_are_quoted_with_what_to_do() -> None:
+    uv = (
+        "  × No solution found when resolving tool dependencies:\n  ╰─▶ Because the current Python version (3.11.7) \n"
+        "      does not satisfy Python>=3.13 and all versions of a depend on Python>=3.13, a cannot be used.\n\nhint: x"
+    )
+    assert installer_gist(uv).startswith("Because the current Python version (3.11.7) does not satisfy Python>=3.13")
+    assert '"--python", "3.13"' in install_hint(uv)
+    assert installer_gist("error: No solution found\n  cause: Because a\n    needs b, c.\n") == "Because a needs b, c."
+    npm = (
+        "npm error code E404\nnpm error 404 Not Found - GET https://r/no - Not found\nnpm error 404\n"
+        "npm error A complete log of this run can be found in: /x.log\n"
+    )
+    assert installer_gist(npm) == "404 Not Found - GET https://r/no - Not found"
+    assert "check its name" in install_hint(npm)
+    assert "compiler" in install_hint("src/a.c:1:10: fatal error: libpq-fe.h: No such file or directory")

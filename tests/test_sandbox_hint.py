@@ -15,7 +15,7 @@ from toolscout.cli import execute
 from toolscout.records import Server, ServerState, Tool
 from toolscout.server.config import ServersFile
 from toolscout.server.invoke import Invoker
-from toolscout.server.sandbox.hint import call_hint
+from toolscout.server.sandbox.hint import call_hint, start_hint
 from toolscout.server.sandbox.policy import Policy
 from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
@@ -103,3 +103,24 @@ def test_the_hint_names_what_the_call_asked_for_and_nothing_that_the_server_says
     assert typed(hint(Policy(), f"ENOENT {tmp_path}/x"))[2:] == ["--allow-read", str(tmp_path)], "so does its entry"
     assert hint(Policy(read=(tmp_path,)), f"ENOENT {tmp_path}/x", path=str(tmp_path)) == ""
     assert hint(Policy(), "the amount is wrong", path=str(tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "hinted"),
+    [
+        ("getaddrinfo EAI_AGAIN api.example.com", "--allow-network"),
+        ("connect ECONNREFUSED 127.0.0.1:5432", ""),
+        ("OSError: [Errno 30] Read-only file system: 'DATA/new'", "--allow-write DATA"),
+        ("PermissionError: [Errno 13] Permission denied: '/x'", "--allow-read PATH"),
+        ("ENOENT: no such file or directory, open 'DATA/hidden'", "--allow-read PATH"),
+        ("ENOENT: no such file or directory, open '/absent/x'", ""),
+        ("SyntaxError: Unexpected token", ""),
+    ],
+)
+def test_a_failed_start_is_laid_to_the_sandbox_only_where_it_looks_like_that(
+    tmp_path: Path, said: str, hinted: str
+) -> None:
+    (tmp_path / "hidden").touch()
+    config = prober(True, f"{tmp_path}/new") if "new" in said else prober()
+    found = start_hint(config, Policy(), said.replace("DATA", str(tmp_path)))
+    assert (hinted.replace("DATA", str(tmp_path)) in found) if hinted else found == ""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from toolscout.bubblewrap import SYSTEM
 from toolscout.records import JsonObject
 from toolscout.server.sandbox.policy import Policy
 
@@ -31,17 +32,25 @@ _FILES = re.compile(
     re.IGNORECASE,
 )
 _UNWRITABLE = re.compile(r"\bEROFS\b|read-only file", re.IGNORECASE)
+_FORBIDDEN = re.compile(r"\b(EACCES|EROFS|EPERM)\b|read-only file|permission denied|PermissionError", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"^.*(127\.0\.0\.1|localhost|\[?::1\]?).*$", re.MULTILINE)
+"""Nothing listens on this machine's own address: no matter of the sandbox alone."""
+_PATH = re.compile(r"(?<![\w/.:])/[^\s'\":,()\[\]]+")
 _SAYS_FAILED = re.compile(r"\W*(an? )?(unexpected )?(error|failed|failure|unable|could not|cannot)\b", re.IGNORECASE)
 _SHORT = 500
 _MOST_WORDS = 100
 
 
-def start_hint(name: str) -> str:
-    """For a server that did not start in its sandbox."""
-    return (
-        "It ran in a sandbox. If it needs a file, a folder or the network, a person can open it: "
-        f"{_command(name)} --allow-read PATH (or --allow-write PATH, --allow-network)"
-    )
+def start_hint(config: UpstreamConfig, policy: Policy, said: str) -> str:
+    """For a server that did not start in its sandbox; empty where its words, ``said``, do not look like that."""
+    if hint := call_hint(config, policy, _ELSEWHERE.sub("", said), {}, reads=False):
+        return hint
+    if _FORBIDDEN.search(said) or (_FILES.search(said) and any(map(_hidden, _PATH.findall(said)))):
+        return (
+            f"It ran in a sandbox, where it {policy.shown()}. If it needs a file or a folder, a person can open it:"
+            f" {_command(config.name)} --allow-read PATH (or --allow-write PATH)"
+        )
+    return ""
 
 
 def call_hint(config: UpstreamConfig, policy: Policy, said: str, arguments: Mapping[str, Any], *, reads: bool) -> str:
@@ -97,6 +106,12 @@ def _words(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _words(inner)
+
+
+def _hidden(text: str) -> bool:
+    """Whether a path is there outside of the sandbox, in nobody's folders of programs."""
+    path = Path(text)
+    return not any(path.is_relative_to(folder) for folder in SYSTEM) and path.exists()
 
 
 def _host(word: str) -> str:

@@ -28,6 +28,7 @@ from toolscout.server.sandbox.policy import Policy
 from toolscout.server.sandbox.view import python_runtime, runtime
 from toolscout.server.upstreams.environment import safe_environment
 from toolscout.server.upstreams.process import CommandNotFound, Tail, UpstreamProcess, find_program
+from toolscout.server.upstreams.said import install_hint, installer_gist
 
 if TYPE_CHECKING:
     from toolscout.server.config import UpstreamConfig
@@ -252,8 +253,14 @@ def _npm_program(package: Package, folder: Path) -> Path:
     wanted = package.binary or (names[0] if len(names) == 1 else short if short in names else None)
     program = folder / "node_modules" / ".bin" / str(wanted)
     if wanted is None or "/" in wanted or not program.is_file():
+        if not names:
+            raise UpstreamError(
+                f"The package {name} brings no program: it is a library, or is started otherwise.",
+                "Look up how it is started, and give that as the command.",
+            )
         raise UpstreamError(
-            f"The package {name} has no program {wanted or 'of its own name'}.", f"It has: {', '.join(names) or 'none'}"
+            f"The package {name} has no program {wanted or 'of its own name'}.",
+            f'It has {", ".join(names)}: put "--package", "{package.specs[0]}", "--" and one of them into its "args".',
         )
     return program
 
@@ -286,7 +293,10 @@ async def _install_uv(package: Package, folder: Path, marker: str) -> Path:
     found = sorted((folder / "tools").glob(f"*/bin/{package.binary}"))
     if not found:
         names = ", ".join(sorted(p.name for p in (folder / "bin").glob("*"))) or "none"
-        raise UpstreamError(f"The package {package.specs[0]} has no program {package.binary}.", f"It has: {names}")
+        raise UpstreamError(
+            f"The package {package.specs[0]} has no program {package.binary}.",
+            f'It has {names}. One that is the server is named after the package: "--from", "{package.specs[0]}", NAME',
+        )
     return found[0]
 
 
@@ -319,11 +329,9 @@ async def _run(
         await process.stop()
     if process.returncode != 0:
         what = ", ".join(package.specs)
-        why = process.stderr.text() or said.text() or process.describe_exit()
-        raise UpstreamError(
-            f"{what} could not be installed for its sandbox:\n{why}",
-            "Check the package's name and version, and that this machine reaches its registry.",
-        )
+        told = process.stderr.text(200, 20_000) or said.text(200, 20_000)
+        why = installer_gist(told) or process.describe_exit()
+        raise UpstreamError(f"{what} could not be installed for its sandbox: {why}", install_hint(told))
 
 
 def _told() -> dict[str, str]:

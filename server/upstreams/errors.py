@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toolscout.errors import UpstreamError
@@ -43,6 +44,26 @@ class Unauthorized(UpstreamError):
             hint="What it was given is missing, wrong, expired or not enough for this. "
             f"A person has to act: {f'it has a login in the browser, toolscout login {upstream}.' if login else acts}",
         )
+
+
+class NeedsKey(UpstreamError):
+    """An upstream says in its own words that it lacks a key or another value. ``names``: variables, where known."""
+
+    kind = "upstream_needs_key"
+
+    def __init__(self, message: str, upstream: str, said: str, known: Sequence[str]) -> None:
+        self.names = [said] if said else list(known)
+        name = shlex.quote(upstream)
+        if not self.names:
+            hint = f"It wants a key: toolscout set {name} --env NAME, with the variable that its documentation names."
+        elif said and said not in known:
+            hint = (
+                f"It says that it needs {said}. If it shall have it: toolscout secret set {said}, then "
+                f"toolscout set {name} --env {said}"
+            )
+        else:
+            hint = f"Its value is missing or wrong: toolscout secret set {' '.join(self.names)}"
+        super().__init__(message, hint)
 
 
 class Refused(UpstreamError):

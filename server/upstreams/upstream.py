@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import json
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,13 +21,14 @@ from toolscout.secret_store import known_values, open_store
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.sandbox.hint import start_hint
 from toolscout.server.secrecy.hiding import Hider
-from toolscout.server.secrecy.secrets import MissingSecret, Resolver
+from toolscout.server.secrecy.secrets import MissingSecret, Resolver, bare_names
 from toolscout.server.telling.telemetry import Telemetry, current_call, span
 from toolscout.server.upstreams.answer import Answer
 from toolscout.server.upstreams.comparison import Compare, Comparison, Listing
 from toolscout.server.upstreams.environment import proxy_for
 from toolscout.server.upstreams.errors import (
     Crashed,
+    NeedsKey,
     Refused,
     Unauthorized,
     closed,
@@ -41,6 +43,7 @@ from toolscout.server.upstreams.errors import (
 from toolscout.server.upstreams.folder import forget_failure, log_file, note_failure, restart_file, stamp
 from toolscout.server.upstreams.log import ServerLog
 from toolscout.server.upstreams.notices import Notices
+from toolscout.server.upstreams.said import gist, missing_value, older_sdk
 from toolscout.server.upstreams.stateful import STATEFUL_TIMES, keeps_state
 from toolscout.settings import Settings
 
@@ -533,7 +536,7 @@ class Upstream:
     def _failed(self, error: Exception) -> None:
         """Count a failure. The first restart is free, then the wait doubles."""
         self._last_error = str(error)
-        if isinstance(error, (NotFound, NotAllowed, Unauthorized)):
+        if isinstance(error, (NotFound, NotAllowed, Unauthorized, NeedsKey)):
             return  # a person has to act: waiting would not help, and would get in the way
         self._failures += 1
         if self._failures > 1:
@@ -746,11 +749,16 @@ class Upstream:
                 else error
             )
         if self._process is not None and self._left(error):
-            return UpstreamError(
-                f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}",
-                hint=start_hint(self.server_id) if self._process.sandboxed else _TERMINAL_HINT,
-                kind="upstream_start_failed",
-            )
+            message = f"'{self.server_id}' {self._process.describe_exit()} while starting.{self._said()}"
+            assert self._configured is not None
+            words = self._process.stderr.text(lines=60, characters=8000, hider=self._hider)
+            if (name := missing_value(words)) is not None:
+                return NeedsKey(message, self.server_id, name, bare_names(self._configured.references()))
+            policy = self._configured.policy(self._settings.sandbox) if self._process.sandboxed else None
+            hint = older_sdk(words)
+            if policy is not None and not hint:
+                hint = start_hint(self._configured, policy, words)
+            return UpstreamError(message, hint=hint or _TERMINAL_HINT, kind="upstream_start_failed")
         if (status := self._answer.status) in (401, 403):
             said = self._clean(self._answer.why(reason(error) if error else ""))
             return Unauthorized(self.server_id, status, said, login=self._answer.has_login)
@@ -778,8 +786,10 @@ class Upstream:
         if self._process is None:
             return ""
         parts = []
-        if text := self._process.stderr.text(hider=self._hider):
-            parts.append(f"\nIts stderr ends with:\n{text}")
+        if text := self._process.stderr.text(lines=60, characters=8000, hider=self._hider):
+            parts.append(f"\nIts stderr ends with:\n{(told := gist(text))}")
+            if len(told.splitlines()) < len(text.splitlines()):
+                parts.append(f"\n(all of it: toolscout logs {shlex.quote(self.server_id)})")
         if noise := self._process.noise.text(lines=3, characters=300, hider=self._hider):
             parts.append(f"\nOn stdout it printed what is no protocol message:\n{noise}")
         return "".join(parts)

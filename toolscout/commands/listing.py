@@ -79,7 +79,7 @@ def list_tools_of(
     import asyncio
 
     from toolscout.server.secrecy.secrets import MissingSecret
-    from toolscout.server.upstreams.errors import Unauthorized
+    from toolscout.server.upstreams.errors import NeedsKey, Unauthorized
 
     results: dict[str, dict[str, Any]] = {}
     width = _SIDE_BY_SIDE if within is None else min(20, max(8, 4 * (os.cpu_count() or 1)))
@@ -107,7 +107,7 @@ def list_tools_of(
                         if kept > counts["added"] or counts["removed"]:
                             results[name]["news"] = {key: getattr(change, key) for key in _NEWS if counts[key]}
                     except ToolscoutError as error:
-                        state = "needs_key" if isinstance(error, (MissingSecret, Unauthorized)) else "failed"
+                        state = "needs_key" if isinstance(error, (MissingSecret, NeedsKey, Unauthorized)) else "failed"
                         hint = error.hint or _ASK_IT.format(name=shlex.quote(name))
                         results[name] = {"state": state, "error": str(error), "hint": hint}
                         if error.kind == "upstream_unauthorized":
@@ -201,6 +201,8 @@ _SAID = {
 def _why(name: str, error: str) -> str:
     """The first sentence of an error without the server's name, cut to what fits into a line."""
     text = re.sub(rf"^(The server )?'{re.escape(name)}':? ", "", " ".join(error.split()))
+    if (told := error.partition("stderr ends with:\n")[2]) and " while starting." in error:
+        text = [line for line in told.splitlines() if not line.startswith("(all of it")][-1]
     first = re.split(r"\.(?: |$)", text)[0]
     return first if len(first) <= _LONGEST_WHY else f"{first[:_LONGEST_WHY].rstrip()}..."
 
