@@ -27,9 +27,17 @@ class Asking:
 
 def content_of(response: object) -> Mapping[str, Any] | None:
     """The content of an accepted form, in whatever way the answer came; None for any other answer."""
+    answer = _answer(response)
+    content = answer.get("content") if answer.get("action") == "accept" else None
+    return content if isinstance(content, Mapping) else None
+
+
+def unanswered(response: object) -> bool:
+    """Whether nobody said yes or no: the form was closed, time ran out, or the client has nobody to show it to."""
+    return _answer(response).get("action") not in ("accept", "decline")
+
+
+def _answer(response: object) -> Mapping[str, Any]:
     if hasattr(response, "model_dump"):
         response = response.model_dump(by_alias=True, mode="json", exclude_none=True)
-    if not isinstance(response, Mapping) or response.get("action") != "accept":
-        return None
-    content = response.get("content")
-    return content if isinstance(content, Mapping) else None
+    return response if isinstance(response, Mapping) else {}

@@ -69,7 +69,7 @@ class Installer:
             if relayed.get("request_state") != _PREFIX + offer.digest:
                 return _question(offer, "What would be installed is not what you were shown before.\n")
         if not accepted(answer):
-            return refused(offer.server.server_id, tool.name)
+            return refused(offer.server.server_id, tool.name, answer)
         await self._install(approved_config(offer, answer, self._configured()))
         return None
 
@@ -119,9 +119,9 @@ def without_answer(relayed: Relayed) -> Relayed:
     return {**relayed, "request_state": None, "input_responses": others or None}
 
 
-def refused(server_id: str, tool_name: str) -> JsonObject:
-    """The call's result after a no."""
-    return {"content": [{"type": "text", "text": declined(server_id, tool_name)}], "isError": True}
+def refused(server_id: str, tool_name: str, answer: object) -> JsonObject:
+    """The call's result after a no, or after no answer."""
+    return {"content": [{"type": "text", "text": declined(server_id, tool_name, answer)}], "isError": True}
 
 
 def _is_ours(relayed: Relayed) -> bool:

@@ -163,7 +163,7 @@ class Invoker:
                 tool = self._tool(tool_id)
             answer = answer_in(relayed)
             if answer is not None and not accepted(answer):
-                return _noted(passage, "install_declined", refused(tool.server_id, tool.name))
+                return _noted(passage, "install_declined", refused(tool.server_id, tool.name, answer))
             server = self._server_of(tool.server_id)
             if (watched := current_call()) is not None:
                 watched.server, watched.target = tool.server_id, tool.name

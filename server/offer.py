@@ -15,7 +15,7 @@ from typing import Any
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 from toolscout.records import JsonObject, Server, age_shown, canonical_json, publisher_shown, sha256_hex, warning_shown
-from toolscout.server.asking import content_of
+from toolscout.server.asking import content_of, unanswered
 from toolscout.server.clients.redact import Redactor
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.launch import Launch, catalogue_launch, needs, shown
@@ -87,12 +87,12 @@ def accepted(response: object) -> bool:
     return content is not None and content.get(_YES) is True
 
 
-def declined(server_id: str, tool_name: str) -> str:
+def declined(server_id: str, tool_name: str, answer: object) -> str:
     """What the caller is told when the answer was no, or none was given."""
-    return (
-        f"The user was asked whether '{server_id}' may be installed and did not agree, so nothing was installed and "
-        f"'{tool_name}' was not called: go on without it."
-    )
+    asked = f"The user was asked whether '{server_id}' may be installed and did not agree"
+    if unanswered(answer):
+        asked = f"The user was to be asked whether '{server_id}' may be installed, and no answer came"
+    return f"{asked}, so nothing was installed and '{tool_name}' was not called: go on without it."
 
 
 def approved_config(offer: Offer, response: object, taken: Mapping[str, UpstreamConfig]) -> UpstreamConfig:

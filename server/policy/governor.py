@@ -38,7 +38,8 @@ _LONGEST_ID = 300
 
 class PolicyRefusal(NotAllowed):
     """A call that the policy does not let through. ``kind`` says why, for programs: ``policy_denied``,
-    ``approval_unavailable``, ``approval_declined``, ``approval_outdated``, ``rate_limited`` or ``policy_broken``."""
+    ``approval_unavailable``, ``approval_unanswered``, ``approval_declined``, ``approval_outdated``,
+    ``question_too_large``, ``rate_limited`` or ``policy_broken``."""
 
     def __init__(self, kind: str, message: str, hint: str = "", **facts: Any) -> None:
         super().__init__(message, hint)
@@ -280,7 +281,7 @@ class Passage:
         standing, before = approval.standing_of(relayed), ""
         if standing is not None and standing.digest == digest:
             if standing.approved or standing.answer is not None:
-                self._answered(standing.approved or approval.is_yes(standing.answer))
+                self._answered(approval.a_yes() if standing.approved else standing.answer)
                 if standing.nonce not in self._spent:
                     # First: a yes is not used up by a call that is not made.
                     self._take(answered=not standing.approved)
@@ -300,7 +301,7 @@ class Passage:
             answer = await asking.during(params)
         except CannotAsk:
             raise self._unavailable() from None
-        self._answered(approval.is_yes(answer))
+        self._answered(answer)
         self._check_again(digest, tool_now)
         self._take(answered=True)
         return None
@@ -320,9 +321,19 @@ class Passage:
         if self._audit is not None:
             self._audit.check()
 
-    def _answered(self, yes: bool) -> None:
+    def _answered(self, answer: object) -> None:
+        from toolscout.server.asking import unanswered
+        from toolscout.server.policy import approval
+
         assert self._tool is not None
-        if not yes:
+        if unanswered(answer):
+            raise PolicyRefusal(
+                "approval_unanswered",
+                f"The user was to be asked whether '{self._tool.tool_id}' may be called with these arguments, and no "
+                "answer came, so it was not called.",
+                "Go on without it, and tell the user, who can make the call in a terminal (toolscout invoke).",
+            )
+        if not approval.is_yes(answer):
             raise PolicyRefusal(
                 "approval_declined",
                 f"The user was asked whether '{self._tool.tool_id}' may be called with these arguments and did not "

@@ -30,7 +30,8 @@ _REFUSALS = {
     **dict.fromkeys(("blocked", "quarantined"), "guard"),
     "rate_limited": "rate",
     **dict.fromkeys(("policy_denied", "policy_broken", "question_too_large"), "policy"),
-    **dict.fromkeys(("approval_unavailable", "approval_declined", "approval_outdated"), "policy"),
+    **dict.fromkeys(("approval_unavailable", "approval_unanswered"), "policy"),
+    **dict.fromkeys(("approval_declined", "approval_outdated"), "policy"),
 }
 """Who refuses a call, by the kind of the error."""
 
