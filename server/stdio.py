@@ -91,6 +91,16 @@ def _announce(behind: str, told: str, source: _Lines, sink: _Sink) -> None:
         sink.send(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n')
 
 
+async def prepare(settings: Settings) -> None:
+    """Make the first start as quick as later ones: ``codex exec`` and ``claude -p`` do not wait for a slow server."""
+    from toolscout.server.app import App
+    from toolscout.server.engine import Engine
+
+    if not face.load(settings.home):
+        async with Engine(settings) as engine:
+            await _keep_face(App(engine), settings)
+
+
 async def _keep_face(app: Any, settings: Settings) -> None:
     await app.engine.loaded()
     answers = await face.record(app.lowlevel)

@@ -21,7 +21,7 @@ from toolscout.commands.output import printable
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import EnvVar, Install, Server, Source, Tool, Transport
-from toolscout.server import launch
+from toolscout.server import face, launch
 from toolscout.server.calling.caller import ENABLE_MODEL
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.starter import STARTERS, starter_config
@@ -664,6 +664,7 @@ def test_connect_writes_and_undoes(
     assert file.read_bytes() == before
     assert execute(["connect", "cursor", "--yes", "--json"]) == 0
     assert Path(data(capsys)["backup"]).read_bytes() == before
+    assert face.load(home)["tools/list"], "codex exec does not wait for a first start that is slow"
     entry = json.loads(file.read_text())["mcpServers"]["toolscout"]
     assert entry["env"] == {"TOOLSCOUT_HOME": str(home)}
     started = subprocess.run(

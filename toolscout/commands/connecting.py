@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +13,7 @@ import typer
 from toolscout.commands.configuring import keep_shell_settings, shell_settings, variable_of
 from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, said_to_stay, say, show_diff
 from toolscout.commands.servers import tool_counts
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, ToolscoutError
 from toolscout.secret_store import open_store
 from toolscout.server.clients.known import NAMES
 from toolscout.settings import CONFIG_FILE, SECRET_SETTINGS, load_settings
@@ -54,6 +56,7 @@ def connect(
     """
     from toolscout.server.clients import connect as clients
     from toolscout.server.clients.known import Machine, get_client
+    from toolscout.server.stdio import prepare
 
     settings = load_settings()
     home = settings.home
@@ -122,6 +125,10 @@ def connect(
         differing = open_store(settings).keep(change.secrets)
         keep_shell_settings(settings, shell)
         backup = clients.apply_connect(change, home)
+        if not url:
+            note("Preparing its first start ...")
+            with contextlib.suppress(ToolscoutError):  # slower at first, and no less connected
+                asyncio.run(prepare(settings))
     if as_json:
         saved: dict[str, object] = {"backup": str(backup)} if backup else {}
         saved |= {"secrets_differing": differing} if differing else {}
