@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
+from toolscout.eval import language
 from toolscout.eval.setup.confusion import Outcome, Pair, copy_kind, groups
 from toolscout.eval.setup.requests import Request, first_sentence, own_requests
 from toolscout.eval.setup.rules import LONGEST, RULES, examine
@@ -89,6 +91,17 @@ def test_another_language_than_the_rest() -> None:
         ("a", "other_language"),
         ("b", "other_language"),
     ]
+
+
+def test_terse_english_is_not_foreign_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    language._rank.cache_clear()
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    rest = [tool(f"convert_{i}", GOOD) for i in range(4)]
+    terse = [
+        tool("a", "Create pivot table on worksheet using specified data range, rows, columns, values."),
+        tool("b", "Unmerge previously merged cells across worksheet columns, keeping original values intact."),
+    ]
+    assert rules(*rest, *terse) == []
 
 
 def test_no_language_is_foreign_where_none_is_common() -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from toolscout.errors import BadInput
 from toolscout.index.words import words
 from toolscout.records import JsonObject, Tool
 from toolscout.signature import Parameter, parameters
@@ -196,8 +197,8 @@ _NAMES = {"CJK": "Chinese", "HIRAGANA": "Japanese", "KATAKANA": "Japanese", "HAN
 
 
 def language(text: str) -> str | None:
-    """A description's language as far as it is plain: a script's, or the code of one in Latin script (if py3langid is
-    installed); None if the text is too short to tell."""
+    """A description's language as far as it is plain: a script's, or the code of one in Latin script (of these, without
+    py3langid, only English); None if it cannot be told."""
     letters = [c for c in text[:2000] if c.isalpha()]
     if not letters:
         return None
@@ -214,8 +215,8 @@ def language(text: str) -> str | None:
         from toolscout.eval.language import check_language, guess_language
 
         check_language()
-    except Exception:  # without the package only scripts are told apart
-        return "latin"
+    except BadInput:
+        return None  # terse English has few of those words, so that it must not pass for another language
     return guess_language(text[:500], "latin")
 
 
