@@ -218,7 +218,7 @@ class _Demo:
         # A fetched pack lies in the user's own home.
         env["TOOLSCOUT_PACK"] = str(self.pack or "off")
         transport = StdioTransport(
-            sys.executable, ["-m", "toolscout", "serve"], env=env, keep_alive=False, log_file=self.log
+            sys.executable, ["-P", "-m", "toolscout", "serve"], env=env, keep_alive=False, log_file=self.log
         )
         return Client(transport, init_timeout=_SECONDS_A_STEP)
 

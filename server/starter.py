@@ -71,7 +71,7 @@ def starter_config(starter: Starter, extra_args: Sequence[str] = ()) -> Upstream
 
     entry = {
         "command": sys.executable,
-        "args": ["-m", starter.module, *extra_args],
+        "args": ["-P", "-m", starter.module, *extra_args],
         "description": starter.description,
         **({"env": dict(starter.env)} if starter.env else {}),
         MARK: True,

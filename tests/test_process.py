@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from toolscout.errors import UpstreamError
+from toolscout.server.config import UpstreamConfig
+from toolscout.server.launch import from_here, package_of
 from toolscout.server.secrecy.hiding import HIDDEN, Hider
+from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.server.upstreams.process import Tail, find_program
 from toolscout.server.upstreams.said import gist, install_hint, installer_gist, missing_value
 from toolscout.server.upstreams.watchdog import MARKER, Watchdog
+from toolscout.settings import Settings
 
 
 def test_a_secret_at_the_cut_is_hidden_whole() -> None:
@@ -150,3 +155,52 @@ def test_installers_are_quoted_with_what_to_do() -> None:
     assert installer_gist(npm) == "404 Not Found - GET https://r/no - Not found"
     assert "check its name" in install_hint(npm)
     assert "compiler" in install_hint("src/a.c:1:10: fatal error: libpq-fe.h: No such file or directory")
+
+
+def test_a_relative_folder_on_the_path_is_no_place_for_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "some-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert find_program("some-server", None, f".{os.pathsep}{os.pathsep}/usr/bin") is None
+    assert find_program("some-server", None, str(tmp_path)) == str(program)
+
+
+async def test_a_server_runs_in_a_folder_of_its_own_unless_its_entry_names_one(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    (project / "json.py").write_text("raise SystemExit('the project was run')")
+    said = "import os, pathlib; pathlib.Path(os.environ['OUT']).write_text(os.getcwd())"
+    for name, entry in (("a/b", {}), ("named", {"cwd": str(project)})):
+        out = tmp_path / "out"
+        fields = {"command": sys.executable, "args": ["-c", said], "env": {"OUT": str(out)}, **entry}
+        config = UpstreamConfig.parse(name, fields)
+        pool = UpstreamPool(settings, lambda config=config: {config.name: config})  # type: ignore[misc]
+        with pytest.raises(UpstreamError):
+            await pool.call(name, "x", {})
+        await pool.close()
+        where = Path(out.read_text())
+        assert where == (project if entry else settings.home / "servers" / "a%2Fb.work")
+
+
+def test_paths_of_the_current_folder_are_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "server.py").write_text("")
+    (tmp_path / "serve").mkdir()
+    line = ["./run.sh", "server.py", "--root=../notes", ".", "serve", "-y", "@scope/package", "gone.py", "/a/b.py"]
+    here = str(tmp_path)
+    assert from_here(line) == [
+        *(f"{here}/run.sh", f"{here}/server.py", f"--root={here}/../notes", here),
+        *("serve", "-y", "@scope/package", "gone.py", "/a/b.py"),
+    ]
+
+
+def test_the_package_of_a_module_is_known_with_options_of_python_before_it() -> None:
+    for args in (["-m", "mcp_server_time"], ["-P", "-m", "mcp_server_time.main", "--x"]):
+        assert package_of({"command": "/usr/bin/python3", "args": args}) == "pypi:mcp-server-time"
+    assert package_of({"command": "python3", "args": ["x.py", "-m", "y"]}) is None

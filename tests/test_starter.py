@@ -22,7 +22,7 @@ def test_entries_are_ordinary_and_marked(home: Path) -> None:
     assert starter.register_starter(servers) == ["time", "git", "fetch"]
     written = json.loads(servers.path.read_text())["mcpServers"]
     assert written["time"]["command"] == sys.executable
-    assert written["time"]["args"] == ["-m", "mcp_server_time"]
+    assert written["time"]["args"] == ["-P", "-m", "mcp_server_time"]
     assert all(entry["starter"] is True for entry in written.values())
     assert all(starter.is_starter(config) for config in servers.load().values())
 

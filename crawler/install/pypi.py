@@ -227,7 +227,7 @@ def pip_options() -> tuple[str, ...]:
 @cache
 def _pip_config() -> dict[str, str]:
     """pip's own view of its configuration, environment included; empty without pip."""
-    for line in ([sys.executable, "-m", "pip"], [shutil.which("pip") or ""]):
+    for line in ([sys.executable, "-P", "-m", "pip"], [shutil.which("pip") or ""]):
         if not line[0]:
             continue
         said = told([*line, "config", "list"])

@@ -336,7 +336,7 @@ def _toolscout(home: Path, environment: Mapping[str, str], log: Path) -> Any:
     from fastmcp.client.transports import StdioTransport
 
     env = {**environment, "TOOLSCOUT_HOME": str(home), "TOOLSCOUT_STARTER": "0", "TOOLSCOUT_INSTALL_OFFERS": "0"}
-    line = ["-m", "toolscout", "serve"]
+    line = ["-P", "-m", "toolscout", "serve"]
     return Client(
         StdioTransport(sys.executable, line, env=env, keep_alive=False, log_file=log), init_timeout=_START_SECONDS
     )

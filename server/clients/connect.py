@@ -107,7 +107,7 @@ def own_command() -> tuple[str, list[str]]:
         script = folder / name
         if script.is_file() and os.access(script, os.X_OK):
             return str(script), ["serve"]
-    return sys.executable, ["-m", "toolscout", "serve"]
+    return sys.executable, ["-P", "-m", "toolscout", "serve"]
 
 
 def own_entry(client: Client, *, url: str | None = None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def create(folder: Path, build: Build, say: Callable[[str], None] = lambda text:
 
 
 def _make(folder: Path) -> None:
-    done = _run([sys.executable, "-m", "venv", str(folder)])
+    done = _run([sys.executable, "-P", "-m", "venv", str(folder)])
     if done.returncode:  # some systems leave ensurepip out
         done = _run([_uv(), "venv", "--seed", "--python", sys.executable, "--allow-existing", str(folder)])
     if done.returncode:
@@ -161,7 +161,7 @@ def _make(folder: Path) -> None:
 
 
 def _pip(python: Path, *words: str) -> None:
-    _checked([str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", *words], words)
+    _checked([str(python), "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", *words], words)
 
 
 def _uv_pip(python: Path, verb: str, *words: str) -> None:

@@ -96,7 +96,7 @@ class Plan:
         :param cli: through the command line ``vllm``, which a build under another package name cannot start.
         """
         start = ["vllm.entrypoints.cli.main", "serve"] if cli else ["vllm.entrypoints.openai.api_server", "--model"]
-        words = [python, "-m", *start, self.base.model]
+        words = [python, "-P", "-m", *start, self.base.model]
         words += ["--served-model-name", self.base.served, "--host", self.host, "--port", str(self.port)]
         # vLLM would take sampling defaults from the base's generation_config.json: Qwen's has a penalty on
         # repetition, which punishes the very tokens of JSON and is not what the adapter was measured with.

@@ -39,6 +39,17 @@ def older(log: Path) -> Path:
     return log.with_name(f"{log.name}.1")
 
 
+def work_folder(home: Path, name: str) -> Path:
+    """Make the folder that a server runs in whose entry names none.
+
+    Not the one that Toolscout was started in: that is often an open project, and npx, uv and "python -m" run what they
+    find there.
+    """
+    path = _file(home, name, ".work")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
 def lock_file(log: Path) -> Path:
     """What a process holds that makes a log the older one."""
     return log.with_name(f"{log.name}.lock")

@@ -35,6 +35,7 @@ from toolscout.server.telling.tracecontext import valid_carrier
 from toolscout.server.upstreams.answer import Answer
 from toolscout.server.upstreams.environment import safe_environment
 from toolscout.server.upstreams.exchange import exchange
+from toolscout.server.upstreams.folder import work_folder
 from toolscout.server.upstreams.pipe import PipeDispatcher
 from toolscout.server.upstreams.process import UpstreamProcess
 
@@ -297,7 +298,7 @@ async def _process(
                 config.command,
                 config.args,
                 {**safe_environment(passed=pass_env), **config.env},
-                str(Path(config.cwd).expanduser()) if config.cwd else None,  # noqa: ASYNC240
+                str(Path(config.cwd).expanduser() if config.cwd else work_folder(home, config.name)),  # noqa: ASYNC240
                 marker=marker,
                 on_stdout=pipe.feed,
                 on_closed=pipe.close,

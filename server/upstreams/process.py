@@ -36,7 +36,9 @@ def find_program(command: str, cwd: str | None, path: str | None) -> str | None:
     command = os.path.expanduser(command)  # noqa: PTH111  (a Path would lose what a lone "./" says)
     if cwd and Path(command).name != command:
         command = str(Path(cwd).expanduser() / command)
-    return shutil.which(command, path=path)
+    # What PATH names relative to the current folder would be looked for in the open project.
+    folders = (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep)
+    return shutil.which(command, path=os.pathsep.join(filter(os.path.isabs, folders)))
 
 
 class Tail:

@@ -82,7 +82,7 @@ def set_server(
     """
     from toolscout.server.clients.redact import Redactor
     from toolscout.server.config import ServersFile, UpstreamConfig
-    from toolscout.server.launch import program_of, shown
+    from toolscout.server.launch import from_here, program_of, shown
     from toolscout.server.sandbox.package import forget
     from toolscout.server.secrecy.secrets import bare_names
     from toolscout.server.upstreams.folder import last_failure
@@ -90,6 +90,8 @@ def set_server(
     settings = load_settings()
     servers = ServersFile(settings.servers_file)
     before = servers.entry(name)
+    if not (cwd or before.get("cwd")):
+        command = from_here(command or [])
     runs = _runs(name, before, command or [], url)
     if ("url" in before and (env or cwd)) or ("command" in before and header):
         raise BadInput("--header is for servers with an address; --env and --cwd are for those that run here.")

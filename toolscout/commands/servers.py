@@ -117,13 +117,15 @@ def add(
     """
     from toolscout.server.clients.redact import Redactor
     from toolscout.server.config import ServersFile, UpstreamConfig, in_place_of
-    from toolscout.server.launch import shown
+    from toolscout.server.launch import from_here, shown
 
     settings = load_settings()
     servers = ServersFile(settings.servers_file)
     if name == "starter" and not command and not url:
         _add_starter(servers, settings, yes=yes, check=check, as_json=as_json)
         return
+    if not cwd:
+        command = from_here(command or [])
     server_id, entry, required = _entry(name, command or [], url, transport, beside or (), arg or (), settings)
     _merge_options(entry, header or (), env or (), cwd)
     if oauth:
