@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -151,14 +151,21 @@ class LayeredIndex:
         own: the index of the person's own servers; None while there is none.
         box: the pack.
         installed: ids and packages (``registry:package``) of own servers: the pack's copies of them are hidden.
+        failing: servers of the pack that are here, too, and could not be listed, with their names here.
     """
 
     def __init__(
-        self, own: SearchIndex | None, box: PackIndex, params: LayerParams, installed: Collection[str] = ()
+        self,
+        own: SearchIndex | None,
+        box: PackIndex,
+        params: LayerParams,
+        installed: Collection[str] = (),
+        failing: Mapping[str, str] | None = None,
     ) -> None:
         self.own, self.box, self.params = own, box, params
         self.encoder = box.encoder
         self.meta = own.meta if own is not None else box.meta
+        self.failing = dict(failing or {})
         self.visible = self._without(installed)
         self._here = self._own_products()
 
@@ -307,10 +314,10 @@ class LayeredIndex:
 
     def _own_products(self) -> frozenset[int]:
         """Products of the own servers."""
-        if self.own is None:
-            return frozenset()
         products = self.box.storage.products
-        servers = (self.own.storage.server(row) for row in range(self.own.meta.servers))
+        own = range(self.own.meta.servers) if self.own is not None else ()
+        servers = [self.own.storage.server(row) for row in own] if self.own is not None else []
+        servers += [server for name in self.failing if (server := self.box.get_server(name)) is not None]
         return frozenset(product for server in servers for product in products.of_server(server))
 
     def _shared(self, filters: Filters) -> tuple[Filters | None, Filters | None]:

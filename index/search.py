@@ -132,6 +132,8 @@ class Answer:
     may say the same in other words."""
     absent: str = ""
     """A product that the request names and that no installed server is of."""
+    failing: list[str] = field(default_factory=list)
+    """Configured servers that would have been among the hits, could their tools be listed."""
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 from toolscout.errors import ToolscoutError
@@ -44,8 +44,21 @@ def join(own: SearchIndex | None, box: PackIndex, configured: Mapping[str, Upstr
     """One search over both, the pack's copies of configured and imported servers hidden."""
     from toolscout.index.layers import LayeredIndex, layer_params
 
-    # A server that was added and could not be listed is still found as the pack knows it.
+    # A server that was added and could not be listed is still found as the pack knows it, to say so.
     listed = set(own.storage.server_ids()) if own is not None else set()
     packages = (package_of(config.fields) for name, config in configured.items() if name in listed)
     installed = {*listed, *filter(None, packages)}
-    return LayeredIndex(own, box, layer_params(box.encoder), installed)
+    return LayeredIndex(own, box, layer_params(box.encoder), installed, copies(box, configured, listed))
+
+
+def copies(box: PackIndex, configured: Mapping[str, UpstreamConfig], listed: Container[str]) -> dict[str, str]:
+    """The pack's ids of configured servers whose tools could not be listed, with their names here."""
+    found: dict[str, str] = {}
+    for name, config in configured.items():
+        if name in listed or config.disabled:
+            continue
+        package = package_of(config.fields)
+        server = box.get_server(name) or (box.server_of(package) if package else None)
+        if server is not None:
+            found[server.server_id] = name
+    return found

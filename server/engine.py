@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import shlex
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,7 @@ from toolscout.server.config import ServersFile
 from toolscout.server.contract import describe_catalogue
 from toolscout.server.find import (
     ADVICE_DENIED,
+    ADVICE_FAILING,
     ADVICE_PROBED,
     LOOK,
     advice_filtered,
@@ -38,6 +40,7 @@ from toolscout.server.launch import needs, runs
 from toolscout.server.telling.journal import Journal
 from toolscout.server.telling.telemetry import Telemetry, current_call, span
 from toolscout.server.upstreams.relisting import Relisting
+from toolscout.server.upstreams.said import short_reason
 from toolscout.signature import compact_signature
 
 if TYPE_CHECKING:
@@ -401,6 +404,8 @@ class Engine:
             advice = ADVICE_PROBED if isinstance(answer, Withheld) else advice
         if self._denied(answer):
             advice = worded(ADVICE_DENIED, self.terminal)
+        if answer.failing:
+            advice = " ".join(map(self._failure, answer.failing))
         shaped = compact_answer(
             answer, state_of=self.state_of, detail=detail, advice=advice, missing=self.missing_values,
             failure=self.failure, terminal=self.terminal,
@@ -411,6 +416,31 @@ class Engine:
         self.journal.note("find", text, shaped["tools"][0]["tool_id"] if shaped["tools"] else None,
                           "no_match" if answer.no_match else "ok", started)  # fmt: skip
         return shaped
+
+    def _failing(self, index: SearchIndex | LayeredIndex, answer: Answer, text: str) -> dict[str, str]:
+        """Servers of the pack that a search found or names, and that are configured here and could not be listed, with
+        their names here."""
+        copies: Mapping[str, str] = getattr(index, "failing", {})
+        if not copies:
+            return {}
+        configured, hits = self.configured(), {hit.server_id for hit in answer.hits}
+        words = frozenset(re.findall(r"\w+", text.casefold()))
+        named = {i for i, name in copies.items() if words.issuperset(re.findall(r"[^\W_]+", name.casefold()))}
+        return {i: name for i, name in copies.items() if i in hits | named and name in configured}
+
+    def _failure(self, name: str) -> str:
+        """That a configured server cannot be used, why, and what the user does about it."""
+        from toolscout.server.upstreams.folder import last_failure
+
+        config = self.configured().get(name)
+        found = last_failure(self.settings.home, config) if config is not None else None
+        if missing := self.missing_values(name):
+            why, command = f"it lacks {', '.join(missing)}", f"toolscout secret set {' '.join(missing)}"
+        elif found is not None:
+            why, command = short_reason(name, f"{found.why} {found.said}".strip()), found.command
+        else:
+            why, command = "its tools were never listed", f"toolscout refresh {shlex.quote(name)}"
+        return worded(ADVICE_FAILING, self.terminal).format(name=name, why=why, command=command)
 
     async def _known_servers(self, names: Sequence[str]) -> tuple[list[str], str]:
         """Those of the names that are servers', and what to say of the others."""
@@ -445,6 +475,15 @@ class Engine:
         priors = self._priors if index is self._index else None  # they are of the own servers
 
         async def look(without: frozenset[str] = frozenset(), most: int | None = None) -> Answer:
+            answer = await offered(without, most)
+            failing = self._failing(index, answer, query or " ".join(r["tool"] for r in requests))
+            if failing:  # their copies in the pack are not offered beside them
+                box = self._box
+                answer = await offered(without | await self._run(lambda: _tools_of(box, failing)), most)
+                answer.failing, answer.absent = list(failing.values()), ""
+            return answer
+
+        async def offered(without: frozenset[str], most: int | None) -> Answer:
             filters = Filters(
                 servers=frozenset(servers) if servers else None,
                 read_only=read_only,
@@ -951,6 +990,9 @@ class Engine:
     def _tool_or_held(self, tool_id: str) -> Tool | None:
         """The tool; also one that is kept out of the search by review, so that its call is refused for that reason."""
         tool = self._tool(tool_id)
+        copies: Mapping[str, str] = getattr(self._index, "failing", {})
+        if tool is not None and copies.get(tool.server_id) in self.configured():
+            raise NotFound(f"'{tool_id}' cannot be called. {self._failure(copies[tool.server_id])}")
         held = tool_id in self._holds
         if tool is not None and not held:
             return self._packed(tool_id) if self._holds.gone(tool_id) else tool
@@ -1008,6 +1050,12 @@ class Engine:
 
     async def _write(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writing, work)
+
+
+def _tools_of(pack: PackIndex | None, servers: Iterable[str]) -> frozenset[str]:
+    """Ids of all that the pack has of servers, themselves as a whole included."""
+    listed = (pack.listed_tools(server) for server in servers) if pack is not None else ()
+    return frozenset(servers).union(*({tool.tool_id for tool in tools} for tools in listed))
 
 
 def _mark(path: Path) -> tuple[int, int] | None:

@@ -50,6 +50,7 @@ ADVICE_UNLISTED = (
     "{server_id} is configured, but its tools could not be listed: the user logs in or mends it, then types: "
     "toolscout refresh {server_id}"
 )
+ADVICE_FAILING = "{name}, which may serve this, is configured here but does not work: {why}. The user types: {command}"
 ADVICE_SERVER_KEY = (
     "kind server: it takes {needs} from the user, and its tools are known once it is installed. The user sets that and "
     "types: toolscout add {server_id}"
@@ -79,6 +80,7 @@ _IN_A_TERMINAL = {
     ADVICE_SERVER_KEY: "Its tools are known once it is added. Set {needs}, then run: toolscout add {server_id}",
     ADVICE_UNLISTED: "{server_id} is configured, but its tools could not be listed. Log in or mend it, then run: "
     "toolscout refresh {server_id}",
+    ADVICE_FAILING: "{name}, which may serve this, is configured here but does not work: {why}. Run: {command}",
     ADVICE_MISSING: "{server_id} lacks a value here: toolscout secret set {names}",
     ADVICE_KEY: "{server_id} is not installed and needs {needs}. Set that, then run: toolscout add {server_id}",
     ADVICE_INSTALL: "{server_id} is not installed. To add it, run: toolscout add {server_id}",

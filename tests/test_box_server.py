@@ -14,10 +14,11 @@ from here import Person, client_of
 from pack_fixture import Built, build
 
 from toolscout.cli import execute
+from toolscout.errors import UpstreamError
 from toolscout.index.catalogue import Catalogue
 from toolscout.index.pack.sources import PackSources
 from toolscout.records import EnvVar, Install, Review, Server, ServerState, Source, Tool, Transport
-from toolscout.server.config import UpstreamConfig
+from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.contract import FIND_OUTPUT, SUGGEST_OUTPUT
 from toolscout.server.engine import Engine
 from toolscout.server.launch import needs, package_of
@@ -70,6 +71,30 @@ async def test_a_server_known_as_a_whole_says_so_and_who_publishes_it(boxed: Set
     assert (first["tool_id"], first["kind"], first["state"]) == ("vendor/notion", "server", "needs_install")
     assert first["publisher"] == "Notion (official)" and first["signature"] == ""
     assert "toolscout add vendor/notion" in answer["advice"]
+
+
+@pytest.mark.parametrize("says", ["The weather is out.", "WEATHER_API_KEY is not set"])
+async def test_a_configured_server_that_does_not_start_is_said_to_and_not_offered_again(
+    boxed: Settings, says: str
+) -> None:
+    entry = {"command": "npx", "args": ["-y", "@acme/weather-mcp"]}  # what the pack knows it by
+    ServersFile(boxed.servers_file).add(UpstreamConfig.parse("sky", entry))
+    async with Engine(boxed) as engine:
+        answer = await engine.find_tools("weather forecast for Oslo")
+        assert "sky, which may serve this, is configured here" in answer["advice"]
+        assert "toolscout refresh sky" in answer["advice"], "nobody has tried it yet"
+        failing = {"command": sys.executable, "args": ["-c", f"raise SystemExit({says!r})"]}
+        engine.configured = lambda: {"sky": UpstreamConfig.parse("sky", failing)}  # type: ignore[method-assign]
+        with pytest.raises(UpstreamError):
+            await engine.refresh_server("sky")
+        del engine.configured  # type: ignore[method-assign]
+        answer = await engine.find_tools("weather forecast for Oslo")
+        assert says.rstrip(".") in answer["advice"] and "is not installed" not in answer["advice"]
+        command = "toolscout secret set WEATHER_API_KEY" if "KEY" in says else "toolscout doctor sky"
+        assert answer["advice"].endswith(command)
+        assert not any(tool["tool_id"].startswith("acme/weather/") for tool in answer["tools"])
+        refused = await engine.invoke("acme/weather/get_forecast", {"city": "Oslo"})
+        assert refused.is_error and "configured here" in text(refused) and command in text(refused)
 
 
 async def test_a_look_alike_is_said_to_be_one(settings: Settings, tmp_path: Path) -> None:

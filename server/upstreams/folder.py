@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -68,6 +69,8 @@ class Failure:
 
     why: str
     said: str
+    command: str
+    """What a person runs about it."""
     at: str
     entry: str
     """The hash of the entry that it was started by: what failed with another says nothing of this one."""
@@ -81,7 +84,12 @@ def note_failure(home: Path, config: UpstreamConfig, error: Exception) -> None:
     """Keep why a server did not start, until it does."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    failure = Failure(lines[0][:300], lines[-1][:200] if lines[1:] else "", at, _of(config))
+    command = f"toolscout doctor {shlex.quote(config.name)}"
+    if names := getattr(error, "names", None):  # of values that it lacks
+        command = f"toolscout secret set {' '.join(names)}"
+    elif getattr(error, "login", False):
+        command = f"toolscout login {shlex.quote(config.name)}"
+    failure = Failure(lines[0][:300], lines[-1][:200] if lines[1:] else "", command, at, _of(config))
     with suppress(StorageError):  # a full disk is told elsewhere
         write_json(_file(home, config.name, ".failed"), asdict(failure), mode=0o600)
 

@@ -6,6 +6,7 @@ import re
 
 _LINES = 3
 _LONGEST = 400
+_LONGEST_REASON = 80
 _FRAME = re.compile(
     r"\s*(Traceback \(most recent call last\)|File \".*\", line \d+|at (async )?\S.*[:(]|node:\S+:\d+|Node\.js v\d"
     r"|(The above|During handling of the above) exception|throw |[\^~\s]+$|[╭╰├│].*|[-+\s\d]+$|[\[\]{}(),;]+$)"
@@ -105,3 +106,12 @@ def older_sdk(text: str) -> str:
     if _OLDER_SDK.search(text) is None:
         return ""
     return 'It was written for an older MCP SDK: put "--with", "mcp<2" before the package in its "args".'
+
+
+def short_reason(name: str, error: str) -> str:
+    """The first sentence of an error without the server's name, cut to what fits into a line."""
+    text = re.sub(rf"^(The server )?'{re.escape(name)}':? ", "", " ".join(error.split()))
+    if (told := error.partition("stderr ends with:\n")[2]) and " while starting." in error:
+        text = [line for line in told.splitlines() if not line.startswith("(all of it")][-1]
+    first = re.split(r"\.(?: |$)", text)[0]
+    return first if len(first) <= _LONGEST_REASON else f"{first[:_LONGEST_REASON].rstrip()}..."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from toolscout.commands.output import AsJson, counting, emit, note, printable, progress, say, with_engine
 from toolscout.errors import NotFound, ToolscoutError, UpstreamError
+from toolscout.server.upstreams.said import short_reason
 from toolscout.settings import load_settings
 
 if TYPE_CHECKING:
@@ -184,7 +184,9 @@ def summary(listed: Mapping[str, Mapping[str, Any]]) -> str:
     for state, (is_one, are_many) in _SAID.items():
         if names := states[state]:
             said = f"{len(names)} {is_one if len(names) == 1 else are_many}"
-            named = [f"{printable(n)} ({_why(n, listed[n]['error'])})" if state == "failed" else n for n in names]
+            named = [
+                f"{printable(n)} ({short_reason(n, listed[n]['error'])})" if state == "failed" else n for n in names
+            ]
             parts.append(said if state == "works" else f"{said}: {', '.join(map(printable, named))}")
     return "; ".join(parts) + "."
 
@@ -196,15 +198,3 @@ _SAID = {
     "empty": ("lists no tools", "list no tools"),
     "slow": ("took too long and stays configured", "took too long and stay configured"),
 }
-
-
-def _why(name: str, error: str) -> str:
-    """The first sentence of an error without the server's name, cut to what fits into a line."""
-    text = re.sub(rf"^(The server )?'{re.escape(name)}':? ", "", " ".join(error.split()))
-    if (told := error.partition("stderr ends with:\n")[2]) and " while starting." in error:
-        text = [line for line in told.splitlines() if not line.startswith("(all of it")][-1]
-    first = re.split(r"\.(?: |$)", text)[0]
-    return first if len(first) <= _LONGEST_WHY else f"{first[:_LONGEST_WHY].rstrip()}..."
-
-
-_LONGEST_WHY = 80
