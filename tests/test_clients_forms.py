@@ -16,6 +16,7 @@ from toolscout.secret_store import SecretStore
 from toolscout.server.clients import connect, documents, edit
 from toolscout.server.clients.importing import ImportPlan, apply_import, plan_import, read_sources
 from toolscout.server.clients.known import CLIENTS, Machine, get_client
+from toolscout.server.clients.read import read_file
 from toolscout.server.clients.redact import Redactor
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.secrecy.secrets import MissingSecret, Resolver
@@ -378,3 +379,14 @@ def test_the_help_and_the_readme_name_every_client() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     for text in (connecting.CLIENT_HELP, importing.SOURCES_HELP, readme):
         assert all(name in text for name in CLIENTS)
+
+
+@pytest.mark.parametrize(
+    "more", [{"auth": "oauth"}, {"auth": {"CLIENT_ID": "x", "scopes": ["a"]}}, {"oauth": {"client_id": "x"}}]
+)
+def test_a_login_in_a_clients_form_becomes_one_of_ours(tmp_path: Path, more: dict[str, Any]) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps({"mcpServers": {"a": {"url": "https://a.example/mcp", **more}}}))
+    entry = read_file(file, Machine(home=tmp_path)).entries[0]
+    assert entry.config["auth"] == "oauth" and any("toolscout login" in note for note in entry.notes)
+    assert any("client id" in note for note in entry.notes) is isinstance(next(iter(more.values())), dict)

@@ -32,6 +32,7 @@ IS_DISABLED = "is disabled there"
 _OF_PROGRAM = {"builtin", "platform", "frontend", "inline_python", "extension"}
 _URL_FIELDS = ("url", "serverUrl", "httpUrl", "uri")
 _OTHER_NAMES = {"cmd": "command", "envs": "env", "environment": "env", "env_keys": "env_vars"}
+_CLIENT_ID = re.compile(r"client_?id", re.IGNORECASE)
 _FILTERS = (
     "enabled_tools", "disabled_tools", "enabledTools", "disabledTools", "includeTools", "excludeTools", "tools",
     "available_tools",
@@ -260,9 +261,13 @@ def _remote(entry: dict[str, Any], url: str, source: str, notes: list[str]) -> d
         headers["Authorization"] = f"Bearer {entry['bearer_token']}"
     if headers:
         config["headers"] = headers
-    if entry.get("auth") == "oauth":
+    login = entry.get("oauth") or entry.get("auth")  # Codex' table, Cursor's block
+    if (login == "oauth" or isinstance(login, dict)) and not any(n.lower() == "authorization" for n in headers):
         config["auth"] = "oauth"
-    elif entry.get("auth") or entry.get("oauth"):
+        notes.append("you log in to it with: toolscout login")
+        if isinstance(login, dict) and any(_CLIENT_ID.fullmatch(str(key)) for key in login):
+            notes.append("its own client id is not taken over: Toolscout registers itself")
+    elif login and login != "oauth":
         notes.append("its sign-in settings are not taken over")
     if entry.get("headersHelper"):
         notes.append("its headersHelper is not taken over")
