@@ -23,6 +23,7 @@ from toolscout.server.contract import FIND_OUTPUT, SUGGEST_OUTPUT
 from toolscout.server.engine import Engine
 from toolscout.server.launch import needs, package_of
 from toolscout.server.offer import make_offer
+from toolscout.server.upstreams.folder import note_failure
 from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
 
@@ -85,9 +86,10 @@ async def test_a_configured_server_that_does_not_start_is_said_to_and_not_offere
         assert "toolscout refresh sky" in answer["advice"], "nobody has tried it yet"
         failing = {"command": sys.executable, "args": ["-c", f"raise SystemExit({says!r})"]}
         engine.configured = lambda: {"sky": UpstreamConfig.parse("sky", failing)}  # type: ignore[method-assign]
-        with pytest.raises(UpstreamError):
+        with pytest.raises(UpstreamError) as failed:
             await engine.refresh_server("sky")
         del engine.configured  # type: ignore[method-assign]
+        note_failure(boxed.home, UpstreamConfig.parse("sky", entry), failed.value)
         answer = await engine.find_tools("weather forecast for Oslo")
         assert says.rstrip(".") in answer["advice"] and "is not installed" not in answer["advice"]
         command = "toolscout secret set WEATHER_API_KEY" if "KEY" in says else "toolscout doctor sky"
