@@ -161,10 +161,12 @@ AMBIENT = frozenset({
 })  # fmt: skip
 """Variables that a machine has by itself: such a name never stands for a value of a configuration."""
 
-_GENERIC = AMBIENT | {
-    "ACCESS_KEY", "ACCESS_TOKEN", "APIKEY", "API_KEY", "API_TOKEN", "AUTHORIZATION", "AUTH_TOKEN", "BEARER_TOKEN",
-    "CLIENT_SECRET", "DATABASE_URL", "DB_PASSWORD", "DSN", "KEY", "PASS", "PASSWORD", "PAT", "SECRET", "SECRET_KEY",
-    "TOKEN", "X_API_KEY",
+_GENERIC_WORDS = _SECRET_WORDS | {
+    "access", "admin", "all", "api", "app", "application", "authentication", "base", "basic", "client", "config",
+    "connection", "conn", "custom", "database", "db", "default", "endpoint", "env", "file", "header", "headers", "host",
+    "http", "https", "id", "login", "mcp", "my", "name", "no", "oauth", "personal", "port", "private", "proxy",
+    "refresh", "remote", "secret", "server", "signing", "socks", "string", "uri", "url", "user", "username",
+    "value", "x",
 }  # fmt: skip
 
 
@@ -172,8 +174,9 @@ class Redactor:
     """Replaces secrets by references, each with a name of its own; equal values share a name.
 
     A secret becomes ``${NAME}``. ``taken`` are names that other servers refer to, ``values`` what names stand for here
-    (by default the environment). A generic name, a taken one, or one that has another value already gets the server's
-    name in front; not so names to ``renew``, whose value may be another from now on.
+    (by default the environment). A name that says nothing of its server (TOKEN, HTTP_PROXY), a taken one, or one that
+    has another value already gets the server's name in front; not so names to ``renew``, whose value may be another
+    from now on.
     """
 
     def __init__(
@@ -374,7 +377,8 @@ class Redactor:
 
     def _reference(self, server: str, name: str, value: str) -> str:
         own, prefixed = variable_name(name), variable_name(f"{server}_{name}")
-        generic = own in _GENERIC or own.startswith("URL_SECRET")
+        words = own.lower().split("_")
+        generic = own in AMBIENT or all(word in _GENERIC_WORDS or word.isdigit() or not word for word in words)
         names = itertools.chain(
             [prefixed] if generic else [own, prefixed], (f"{prefixed}_{n}" for n in itertools.count(2))
         )
