@@ -390,3 +390,24 @@ def test_a_login_in_a_clients_form_becomes_one_of_ours(tmp_path: Path, more: dic
     entry = read_file(file, Machine(home=tmp_path)).entries[0]
     assert entry.config["auth"] == "oauth" and any("toolscout login" in note for note in entry.notes)
     assert any("client id" in note for note in entry.notes) is isinstance(next(iter(more.values())), dict)
+
+
+def test_a_name_that_says_nothing_of_its_server_gets_the_servers_name() -> None:
+    url = "http://user:hunter2hunter2@proxy.example:8080/"
+    entry = {
+        "command": "x",
+        "args": ["--proxy", url, "--key", "hunter3hunter3"],
+        "env": {"HTTP_PROXY": url, "ACME_TOKEN": "t1"},
+    }
+    cleaned, _ = Redactor(values={}).clean("acme", entry)
+    assert cleaned["args"] == ["--proxy", "http://user:${ACME_PROXY}@proxy.example:8080/", "--key", "${ACME_KEY}"]
+    assert cleaned["env"] == {"HTTP_PROXY": "${ACME_HTTP_PROXY}", "ACME_TOKEN": "${ACME_TOKEN}"}
+
+
+def test_what_an_env_file_holds_is_kept_as_secret_whatever_it_is(where: Machine, tmp_path: Path) -> None:
+    (tmp_path / "own.env").write_text("PLAN=gold\nTOKEN='abc'\nEMPTY=\n")
+    entry = {"command": "x", "envFile": str(tmp_path / "own.env"), "env": {"MODE": "fast"}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"acme": entry}}))
+    plan = plan_import(read_sources([str(tmp_path / "mcp.json")], where), {}, {})
+    assert plan.items[0].config["env"] == {"PLAN": "${PLAN}", "TOKEN": "${ACME_TOKEN}", "EMPTY": "", "MODE": "fast"}
+    assert plan.secrets() == {"PLAN": "gold", "ACME_TOKEN": "abc"}

@@ -186,7 +186,7 @@ def _entry(
     url = next((entry[f] for f in _URL_FIELDS if isinstance(entry.get(f), str) and entry[f].strip()), None)
     try:
         if entry.get("command"):
-            config = _stdio(entry, place, machine, notes)
+            config = _stdio(entry, place, machine, variables)
         elif url:
             config = _remote(entry, url, source, notes)
         elif "settings" in entry or entry.get("type") in _OF_PROGRAM:
@@ -215,11 +215,11 @@ def usual(entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _stdio(entry: dict[str, Any], place: Place, machine: Machine, notes: list[str]) -> dict[str, Any]:
-    config = as_command(entry, machine, notes)
+def _stdio(entry: dict[str, Any], place: Place, machine: Machine, variables: Variables) -> dict[str, Any]:
+    config = as_command(entry, machine, variables.notes)
     env: dict[str, Any] = config.pop("env", {})
     if isinstance(entry.get("envFile"), str):
-        env.update(_env_file(Path(entry["envFile"]), notes))
+        env.update(_env_file(Path(entry["envFile"]), variables))
     for name in entry.get("env_vars") or ():  # Codex: variables handed on from its own environment
         name = name.get("name") if isinstance(name, dict) else name
         env[str(name)] = f"${{{name}}}"
@@ -274,17 +274,18 @@ def _remote(entry: dict[str, Any], url: str, source: str, notes: list[str]) -> d
     return config
 
 
-def _env_file(path: Path, notes: list[str]) -> dict[str, str]:
+def _env_file(path: Path, variables: Variables) -> dict[str, str]:
+    """References for what a file of variables holds: it is kept apart from the entry there, whatever it is."""
     try:
         lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
-        notes.append(f"its envFile {path.name} could not be read")
+        variables.notes.append(f"its envFile {path.name} could not be read")
         return {}
     found = {}
     for line in lines:
         match = re.match(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$", line)
         if match:
-            found[match.group(1)] = match.group(2).strip("\"'")
+            found[match.group(1)] = variables.held(f"env file {match.group(1)}", path, match.group(2).strip("\"'"))
     return found
 
 

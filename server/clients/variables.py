@@ -64,11 +64,15 @@ class Variables:
         except (OSError, ValueError):  # also no UTF-8, or no path
             self.notes.append(f"{match[2]} could not be read")
             return match[0]
+        return self.held(f"file {match[2]}", path, content)
+
+    def held(self, text: str, path: Path, content: str) -> str:
+        """A reference, named after ``text``, for what is read of a file."""
         if not content:
             return ""
-        name, number = variable_name(f"file {match[2]}"), 2
+        name, number = variable_name(text), 2
         while self.files.setdefault(name, (str(path), content)) != (str(path), content):
-            name, number = variable_name(f"file {match[2]} {number}"), number + 1
+            name, number = variable_name(f"{text} {number}"), number + 1
         return f"${{{name}}}"
 
     def _dollar(self, match: re.Match[str]) -> str:
