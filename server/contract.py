@@ -245,9 +245,13 @@ def describe_catalogue(tools: int, servers: int, names: list[str]) -> str:
     return f"{known}, among them {', '.join(shown)}{more}." if shown else f"{known}."
 
 
+_SEEN = {"anthropic/alwaysLoad": True}
+"""Claude Code hides tools behind a search of its own; ours are the few that it is to see."""
+
+
 def tool_definitions(behind: str) -> list[dict[str, Any]]:
     """The three tools in wire form (``tools/list``); ``behind`` is the sentence of `describe_catalogue`."""
-    return [
+    tools: list[dict[str, Any]] = [
         {
             "name": "find_tools",
             "title": "Find tools",
@@ -285,3 +289,4 @@ def tool_definitions(behind: str) -> list[dict[str, Any]]:
             "annotations": {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
         },
     ]
+    return [{**tool, "_meta": _SEEN} for tool in tools]

@@ -76,6 +76,7 @@ async def test_find_and_invoke_over_stdio(ready: Settings, mode: str) -> None:
         tools = {tool.name: tool for tool in await client.list_tools()}
         assert set(tools) == {"find_tools", "suggest_call", "invoke"}
         assert all(tool.title and tool.annotations for tool in tools.values())
+        assert all(tool.meta["anthropic/alwaysLoad"] for tool in tools.values()), "else Claude Code hides them"
 
         found = await client.call_tool_mcp("find_tools", {"query": "weather forecast for a city"})
         answer = found.structured_content

@@ -48,7 +48,7 @@ class Client:
 
 _TYPED = Form(local={"type": "stdio"}, remote={"type": "http"})
 _LOADED = {"alwaysLoad": True}
-"""Claude Code hides tools behind a search of its own; ours are the few that it is to see."""
+"""Claude Code waits for such a server before its first turn; that its tools are shown at once they say themselves."""
 _OF_GOOSE = {
     "name": "toolscout",
     "description": "Finds and calls tools of other servers",
