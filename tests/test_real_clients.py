@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from scripted_model import scripted_model
+from scripted_model import Model, Step, scripted_model
+from upstreams.painter import png
 
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.engine import Engine
@@ -28,10 +32,26 @@ PACKAGES = {
 }
 KEPT = os.environ.get("TOOLSCOUT_TEST_CLIENTS")
 """A folder that keeps the clients (1.3 GB) from one run to the next."""
-TINY = Path(__file__).parent / "upstreams" / "tiny.py"
-SCRIPT = (
-    ("find_tools", {"query": "answer what it gets"}),
-    ("invoke", {"tool_id": "tiny/echo", "arguments": {"text": "a word of ours"}}),
+PAINTER = Path(__file__).parent / "upstreams" / "painter.py"
+WIPE: Step = ("invoke", {"tool_id": "painter/wipe", "arguments": {}})
+
+
+def corrected(error: str) -> dict[str, Any]:
+    """The call again, put right by nothing but what the error says."""
+    plain = error.replace('\\"', '"')  # Gemini CLI shows an error as JSON in JSON
+    name = re.findall(r"rename it to '(\w+)'", plain)[0]
+    value = re.findall(rf'Signature: .*{name}: "(\w+)"', plain)[0]
+    number = re.findall(r'\$\.(\w+): "[^"]*" is a string, not integer', plain)[0]
+    least = re.findall(rf'"{number}":{{"type":"integer","minimum":(\d+)', plain)[0]
+    return {"tool_id": "painter/paint", "arguments": {name: value, number: int(least)}}
+
+
+SCRIPT: tuple[Step, ...] = (
+    ("find_tools", {"query": "paint a square"}),
+    ("invoke", {"tool_id": "painter/paint", "arguments": {"colour": "rouge", "width": "big"}}),
+    ("invoke", corrected),
+    WIPE,
+    ("find_tools", {"query": "paint a square"}),
 )
 
 
@@ -76,9 +96,10 @@ class Person:
 
 @pytest.fixture
 async def person(programs: Path, tmp_path: Path, home: Path, settings: Settings) -> Person:
-    ServersFile(settings.servers_file).add(UpstreamConfig.stdio("tiny", sys.executable, [str(TINY)]))
+    ServersFile(settings.servers_file).add(UpstreamConfig.stdio("painter", sys.executable, [str(PAINTER)]))
+    (home / "policy.toml").write_text('[[rules]]\naction = "ask"\neffect = "destructive"\n')
     async with Engine(settings) as engine:
-        await engine.refresh_server("tiny", trust=True)
+        await engine.refresh_server("painter", trust=True)
     work = tmp_path / "user" / "work"
     work.mkdir(parents=True)
     trusted = tmp_path / "user" / ".gemini" / "trustedFolders.json"
@@ -107,36 +128,97 @@ def test_the_client_sees_toolscout(person: Person, client: str, program: str, sa
     assert re.search(said, listed[-1]), listed
 
 
-def test_claude_code_does_a_task(person: Person) -> None:
+def claude_code(person: Person, model: Model, *, bare: bool = False) -> str:
+    """What Claude Code says after a task; ``bare``: with an entry as a person writes it."""
     person.connect("claude-code")
+    if bare:
+        file = person.home / ".claude.json"
+        file.write_text(file.read_text().replace('"alwaysLoad": true', '"old": true'))
     allowed = "mcp__toolscout__find_tools,mcp__toolscout__invoke"
+    return person.run(
+        "claude", "-p", "Paint a square.", "--model", "claude-sonnet-4-5", "--allowedTools", allowed,
+        ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="x", IS_SANDBOX="1",
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+    )  # fmt: skip
+
+
+def codex(person: Person, model: Model) -> str:
+    """What Codex says after a task."""
+    person.connect("codex")
+    file = person.home / ".codex" / "config.toml"
+    provider = f'name = "local"\nbase_url = "{model.url}/v1"\nwire_api = "responses"\n'
+    chosen = 'model = "scripted"\nmodel_provider = "local"\n'
+    file.write_text(f"{chosen}{file.read_text()}\n[model_providers.local]\n{provider}")
+    tested = 'mcp_servers.toolscout.env_vars=["PYTHONPATH"]'  # Codex hands nothing on by itself
+    return person.run(
+        "codex", "exec", "-c", tested, "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
+        "Paint a square.",
+    )  # fmt: skip
+
+
+def gemini(person: Person, model: Model) -> str:
+    """What Gemini CLI says after a task."""
+    file = person.home / ".gemini" / "settings.json"
+    file.write_text(json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}))
+    person.connect("gemini")
+    return person.run(
+        "gemini", "-p", "Paint a square.", "-y", "-m", "gemini-2.5-flash",
+        GOOGLE_GEMINI_BASE_URL=model.url, GEMINI_API_KEY="x",
+    )  # fmt: skip
+
+
+def opencode(person: Person, model: Model) -> str:
+    """What opencode says after a task."""
+    seeing = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{model.url}/v1", "apiKey": "x"},
+        "models": {"scripted": {"name": "scripted", **seeing}},
+    }
+    file = person.home / ".config" / "opencode" / "opencode.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"provider": {"local": provider}, "model": "local/scripted"}))
+    person.connect("opencode")
+    return person.run("opencode", "run", "Paint a square.", seconds=400)
+
+
+UNANSWERED, DECLINED, NO_FORMS = "no answer came", "did not agree", "nobody can be asked"
+
+
+@pytest.mark.parametrize(
+    ("client", "asked"),
+    [(claude_code, UNANSWERED), (codex, DECLINED), (gemini, NO_FORMS), (opencode, NO_FORMS)],
+)
+def test_the_client_does_a_task(person: Person, client: Callable[[Person, Model], str], asked: str) -> None:
+    """Also where nobody can answer a question: the model is told so, and goes on."""
     with scripted_model(SCRIPT) as model:
-        said = person.run(
-            "claude", "-p", "Echo a word.", "--model", "claude-sonnet-4-5", "--allowedTools", allowed,
-            ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY="x", IS_SANDBOX="1",
-            CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
-        )  # fmt: skip
-    done(said, model.tools, model.results)
-
-
-def test_opencode_does_a_task(person: Person) -> None:
-    with scripted_model(SCRIPT) as model:
-        options = {"baseURL": f"{model.url}/v1", "apiKey": "x"}
-        provider = {
-            "npm": "@ai-sdk/openai-compatible",
-            "options": options,
-            "models": {"scripted": {"name": "scripted"}},
-        }
-        file = person.home / ".config" / "opencode" / "opencode.json"
-        file.parent.mkdir(parents=True)
-        file.write_text(json.dumps({"provider": {"local": provider}, "model": "local/scripted"}))
-        person.connect("opencode")
-        said = person.run("opencode", "run", "Echo a word.", seconds=400)
-    done(said, model.tools, model.results)
-
-
-def done(said: str, tools: set[str], results: list[str]) -> None:
-    """The task was done: the client offered Toolscout's tools, and brought back what they found and did."""
+        said = client(person, model)
     assert "Done." in said, said
-    assert sum(any(tool.endswith(name) for tool in tools) for name in ("find_tools", "suggest_call", "invoke")) == 3
-    assert len(results) == 2 and "tiny/echo" in results[0] and "a word of ours" in results[1], results
+    assert sum(bool(re.search(r"toolscout\W*_*(find_tools|suggest_call|invoke)$", t)) for t in model.tools) == 3, model
+    found, wrong, painted, wiped, again = model.results
+    assert "painter/paint" in found and "rename it to 'color'" in wrong, model.results
+    picture = png("red", 8)
+    assert "picture 1" in painted and base64.b64encode(picture).decode()[:20] not in painted
+    assert model.images == [picture]
+    assert asked in wiped and "painter/paint" in again
+
+
+@pytest.mark.parametrize(("answer", "said"), [("accept", "0 pictures wiped"), ("decline", "did not agree")])
+def test_a_question_is_answered_by_the_hook_of_claude_code(person: Person, answer: str, said: str) -> None:
+    """As by a person: a hook is what answers where Claude Code runs without a terminal."""
+    output = {"hookEventName": "Elicitation", "action": answer, "content": {"allow": True}}
+    (person.home / "answer.json").write_text(json.dumps({"hookSpecificOutput": output}))
+    hook = {"type": "command", "command": "cat > $HOME/asked.json; cat $HOME/answer.json"}
+    (person.home / ".claude").mkdir()
+    hooks = {"hooks": {"Elicitation": [{"hooks": [hook]}]}}
+    (person.home / ".claude" / "settings.json").write_text(json.dumps(hooks))
+    with scripted_model([WIPE]) as model:
+        claude_code(person, model)
+    assert "wants to call the tool 'wipe'" in json.loads((person.home / "asked.json").read_text())["message"]
+    assert said in model.results[0]
+
+
+def test_claude_code_shows_the_tools_at_once_whatever_its_entry_says(person: Person) -> None:
+    with scripted_model(SCRIPT[:1]) as model:
+        claude_code(person, model, bare=True)
+    assert "painter/paint" in model.results[0]
