@@ -6,6 +6,7 @@ import errno
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from test_models import Site
 from toolscout.cli import execute
 from toolscout.commands.catalog import pack_facts
 from toolscout.errors import BadInput, ModelError, NotAllowed, NotFound, StorageError
+from toolscout.files import locked
 from toolscout.index.encoder import make_encoder
 from toolscout.index.layers import LayeredIndex
 from toolscout.index.pack import current, signature
-from toolscout.index.pack.current import find_pack, install_pack, packs_folder, roll_back
+from toolscout.index.pack.current import CURRENT, find_pack, install_pack, packs_folder, roll_back
 from toolscout.index.pack.file import PackFile, write_pack
 from toolscout.index.pack.signature import believed, check, make_key, sha256, sign, signature_file
 from toolscout.server.box import open_box
@@ -62,7 +64,7 @@ class Shop:
     def kept(self) -> set[str]:
         """Names of what is in the folder of fetched packs."""
         folder = packs_folder(self.settings)
-        return {path.name for path in folder.iterdir() if path.is_file()} if folder.is_dir() else set()
+        return {path.name for path in folder.iterdir() if path.suffix != ".lock"} if folder.is_dir() else set()
 
     def take(self, path: Path, **options: Any) -> str:
         return install_pack(path, signature_file(path), self.settings, **options).date
@@ -74,6 +76,15 @@ def shop(tmp_path: Path, settings: Settings, built_pack: Built, monkeypatch: pyt
     monkeypatch.setattr(current, "SHIPPED", made.shipped)
     made.ship("2026-11-01")
     return made
+
+
+def test_two_updates_at_once_wait_for_each_other(shop: Shop) -> None:
+    first, second = shop.make("2026-12-01", padding=1_000_000), shop.make("2026-12-02", padding=1_000_000)
+    with ThreadPoolExecutor(2) as pool, locked(packs_folder(shop.settings) / CURRENT):
+        waiting = [pool.submit(shop.take, path, older=True) for path in (first, second)]
+        assert not wait(waiting, timeout=0.5).done and shop.in_use == "2026-11-01"
+    assert sorted(done.result() for done in waiting) == ["2026-12-01", "2026-12-02"]
+    assert not any(name.endswith(".part") for name in shop.kept)
 
 
 # --- which one -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolscout.errors import NotAllowed, NotFound, StorageError
-from toolscout.files import replace_file
+from toolscout.files import locked, replace_file
 from toolscout.index.pack.file import SUFFIX, Manifest, PackFile
 from toolscout.index.pack.signature import check, signature_file
 
@@ -109,34 +109,35 @@ def install_pack(
     """
     manifest = PackFile.open(source).for_encoder(encoder).manifest
     digest = check(source, signature, settings.pack_keys)
-    before = find_pack(settings, encoder)
-    if before is not None and manifest == before.manifest and not older:
-        raise NotAllowed(f"The built-in catalog of {manifest.date} is in use already.", "There is nothing to do.")
-    if before is not None and manifest.date <= before.manifest.date and not older:
-        raise NotAllowed(
-            f"That built-in catalog is of {manifest.date}, and one of {before.manifest.date} is in use.",
-            "Give --older to use it all the same.",
-        )
     folder = packs_folder(settings)
-    target = folder / f"{manifest.date}-{digest[:12]}{SUFFIX}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for one, copy in ((source, target), (signature, signature_file(target))):
-            if one.resolve() != copy.resolve():
-                part = copy.with_name(copy.name + ".part")
-                try:
-                    shutil.copyfile(one, part)
-                    _sync(part)
-                    part.replace(copy)
-                finally:
-                    part.unlink(missing_ok=True)
-        is_older = before is not None and manifest.date < before.manifest.date
-        replace_file(folder / CURRENT, f"{target.name}{PINNED if is_older else ''}\n")
-    except OSError as error:
-        raise StorageError(
-            f"The built-in catalog cannot be written to {folder}: {error.strerror or error}.", "Make room there."
-        ) from None
-    _tidy(folder, keep={target.name, before.path.name if before is not None else ""})
+    with locked(folder / CURRENT):
+        before = find_pack(settings, encoder)
+        if before is not None and manifest == before.manifest and not older:
+            raise NotAllowed(f"The built-in catalog of {manifest.date} is in use already.", "There is nothing to do.")
+        if before is not None and manifest.date <= before.manifest.date and not older:
+            raise NotAllowed(
+                f"That built-in catalog is of {manifest.date}, and one of {before.manifest.date} is in use.",
+                "Give --older to use it all the same.",
+            )
+        target = folder / f"{manifest.date}-{digest[:12]}{SUFFIX}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for one, copy in ((source, target), (signature, signature_file(target))):
+                if one.resolve() != copy.resolve():
+                    part = copy.with_name(copy.name + ".part")
+                    try:
+                        shutil.copyfile(one, part)
+                        _sync(part)
+                        part.replace(copy)
+                    finally:
+                        part.unlink(missing_ok=True)
+            is_older = before is not None and manifest.date < before.manifest.date
+            replace_file(folder / CURRENT, f"{target.name}{PINNED if is_older else ''}\n")
+        except OSError as error:
+            raise StorageError(
+                f"The built-in catalog cannot be written to {folder}: {error.strerror or error}.", "Make room there."
+            ) from None
+        _tidy(folder, keep={target.name, before.path.name if before is not None else ""})
     return manifest
 
 
