@@ -54,7 +54,7 @@ async def test_an_empty_home_finds_what_could_be_installed(boxed: Settings) -> N
     answer = await found(boxed, "weather forecast for Oslo")
     first = answer["tools"][0]
     assert (first["tool_id"], first["state"], first["publisher"]) == (
-        "acme/weather/get_forecast", "needs_install", "acme-inc (unverified)",
+        "acme/weather/get_forecast", "needs_install", 'says "acme-inc"',
     )  # fmt: skip
     assert "kind" not in first and "city" in first["signature"] and "needs_install" in answer["advice"]
 
@@ -227,10 +227,7 @@ async def test_add_says_whose_name_a_servers_is_almost(
     monkeypatch.setenv("TOOLSCOUT_STARTER", "false")
     assert execute(["add", name, "--no-check", "--yes"]) == (3 if name == "tiny" else 0)
     said = capsys.readouterr().err
-    assert (
-        "acme/tiny  (Acme (unverified), 4,321 downloads a month, first released 2025-03-01, newest release 2026-09"
-        in said
-    )
+    assert 'acme/tiny  (says "Acme", 4,321 downloads a month, first released 2025-03-01, newest release 2026-09' in said
     assert "Its name is almost that of @acme/tinny (npm)" in said
 
 
@@ -417,7 +414,7 @@ async def test_a_yes_installs_a_packed_server_whose_tools_are_as_listed(settings
     assert len(ids) == len(set(ids)), "the pack's copy is hidden"
     (params,) = person.asked
     for said in (
-        "Publisher: Acme", "Downloads: 4,321 a month", "License: MIT", "Homepage: https://github.com/Acme/tiny",
+        'Publisher: says "Acme"', "Downloads: 4,321 a month", "License: MIT", "Homepage: https://github.com/Acme/tiny",
         "Age: first released 2025-03-01, newest release 2026-09",
         "Its name is almost that of @acme/tinny (npm), which is downloaded at least 50 times as often",
     ):  # fmt: skip

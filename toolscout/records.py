@@ -146,14 +146,14 @@ def warning_shown(server: Server) -> str:
 
 
 def publisher_shown(server: Server) -> str:
-    """Who publishes a server. A scope of npm is its owner's; an address that a package states is anybody's."""
+    """Who publishes a server. A scope of npm is its owner's; what a package states of itself is anybody's."""
     if not server.publisher:
         return ""
     name = server.publisher[:60]
     if server.official:
         return f"{name} (official)"
-    scoped = (server.install.package or "").startswith(f"@{server.publisher}/")
-    return name if scoped else f"{name} (unverified)"
+    scoped = (server.install.package or "").casefold().startswith(f"@{server.publisher}/".casefold())
+    return name if scoped else f'says "{name}"'
 
 
 class Tool(Record):

@@ -290,7 +290,7 @@ def _choice(server: Server) -> dict[str, Any]:
     from toolscout.server.launch import needs
 
     return {
-        "server_id": server.server_id, "publisher": server.publisher, "official": server.official,
+        "server_id": server.server_id, "publisher": publisher_shown(server) or None, "official": server.official,
         "downloads": int(server.popularity or 0), "license": server.license, "needs": needs(server),
         "description": server.description,
     }  # fmt: skip
