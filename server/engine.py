@@ -437,7 +437,9 @@ class Engine:
         if missing := self.missing_values(name):
             why, command = f"it lacks {', '.join(missing)}", f"toolscout secret set {' '.join(missing)}"
         elif found is not None:
-            why, command = short_reason(name, f"{found.why} {found.said}".strip()), found.command
+            # An agent is not told the server's own words: those of a server that nobody has looked at.
+            said = found.said if self.terminal else ""
+            why, command = said or short_reason(name, found.why), found.command
         else:
             why, command = "its tools were never listed", f"toolscout refresh {shlex.quote(name)}"
         return worded(ADVICE_FAILING, self.terminal).format(name=name, why=why, command=command)

@@ -258,10 +258,10 @@ def program_of(entry: Mapping[str, Any]) -> str:
 
 
 def shown(entry: Mapping[str, Any]) -> str:
-    """What an entry runs or calls, on one line, quoted as for a shell."""
-    if "url" in entry:
-        return str(entry["url"])
-    return shlex.join([str(entry["command"]), *map(str, entry.get("args") or ())])
+    """What an entry runs or calls, on one line, quoted as for a shell; signs that a terminal would obey are escaped."""
+    words = [str(entry["command"]), *map(str, entry.get("args") or ())] if "url" not in entry else []
+    line = shlex.join(words) if words else str(entry["url"])
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _entry(words: Sequence[str]) -> dict[str, Any]:

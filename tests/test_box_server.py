@@ -91,7 +91,8 @@ async def test_a_configured_server_that_does_not_start_is_said_to_and_not_offere
         del engine.configured  # type: ignore[method-assign]
         note_failure(boxed.home, UpstreamConfig.parse("sky", entry), failed.value)
         answer = await engine.find_tools("weather forecast for Oslo")
-        assert says.rstrip(".") in answer["advice"] and "is not installed" not in answer["advice"]
+        assert "does not work: exited with status 1 while starting" in answer["advice"]
+        assert says not in answer["advice"] and "is not installed" not in answer["advice"]
         command = "toolscout secret set WEATHER_API_KEY" if "KEY" in says else "toolscout doctor sky"
         assert answer["advice"].endswith(command)
         assert not any(tool["tool_id"].startswith("acme/weather/") for tool in answer["tools"])

@@ -17,7 +17,7 @@ import pytest
 from toolscout import __version__
 from toolscout.cli import EXIT_CODES, execute
 from toolscout.commands import reference, use
-from toolscout.commands.output import printable
+from toolscout.commands.output import emit, note, printable, say, show_diff, table
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 from toolscout.index.catalogue import Catalogue
 from toolscout.records import EnvVar, Install, Server, Source, Tool, Transport
@@ -537,8 +537,9 @@ def test_refresh_approves_no_tools_that_a_known_server_has_added(growing: Path, 
     assert reviews(capsys) == {"bank/wire_money": "pending"}
     growing.write_text(json.dumps([account, ["read_money", None, "Reads money of an account."]]))
     assert execute(["refresh", "--accept", "--json"]) == 0
-    assert data(capsys)["bank"] | {"tools": 2} == {
-        "tools": 2, "added": 1, "changed": 0, "removed": 1, "waiting": 0, "accepted": []
+    assert data(capsys)["bank"] == {
+        "tools": 2, "added": 1, "changed": 0, "removed": 1, "waiting": 0, "accepted": [],
+        "news": {"added": ["bank/read_money"], "removed": ["bank/wire_money"]},
     }  # fmt: skip
     assert reviews(capsys) == {}
 
@@ -838,3 +839,17 @@ def test_settings_reach_the_commands(
     assert execute(["list"]) == 0
     assert Settings().home == other
     assert other.is_dir()
+
+
+def test_nothing_that_is_printed_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "a\x1b[2K\x9b1Gb\u202ec\rd\x07"
+    say(forged)
+    note(forged)
+    table([[forged]], ["name"])
+    emit({"a": forged, "b": "é\n"})
+    show_diff(f"+{forged}")
+    shown = capsys.readouterr()
+    assert not set("\x1b\x9b\u202e\r\x07") & set(shown.out + shown.err)
+    assert json.loads(shown.out[shown.out.index("{") : shown.out.rindex("}") + 1]) == {"a": forged, "b": "é\n"}
+    line = launch.shown({"command": "npx", "args": ["x", "y\nacme will run:  npx z\x1b[2K"]})
+    assert line.isprintable() and "\\n" in line

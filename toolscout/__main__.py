@@ -26,7 +26,9 @@ def _serve() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except ToolscoutError as error:
-        print(f"toolscout: {error.sentence()}", file=sys.stderr)
+        from toolscout.commands.output import note
+
+        note(f"toolscout: {error.sentence()}")
         sys.exit(error.exit_code)
 
 

@@ -34,6 +34,7 @@ from toolscout.commands import (
     updating,
     use,
 )
+from toolscout.commands.output import note
 from toolscout.errors import BadInput, Interrupted, ToolscoutError
 
 HELP = """Toolscout: the one MCP server that finds, writes and makes the calls to all the others."""
@@ -140,7 +141,7 @@ def execute(arguments: Sequence[str]) -> int:
             return _ended(arguments)
         return result if isinstance(result, int) else 0
     except Interrupted as error:  # by a command that knows what is kept
-        print(error.sentence(), file=sys.stderr)
+        note(error.sentence())
         return _INTERRUPTED
     except ToolscoutError as error:
         _report(error, arguments)
@@ -162,7 +163,7 @@ def execute(arguments: Sequence[str]) -> int:
             return _unexpected(error)
         text = usage()
         if type(error).__name__ == "NoArgsIsHelpError":  # nothing was asked: the help is the answer
-            print(text, file=sys.stderr)
+            note(text)
         else:
             hint = f"See: {_asked(error, arguments)} --help"
             _report(BadInput(text if text.endswith((".", "?", "!")) else f"{text}.", hint), arguments)
@@ -192,7 +193,7 @@ def _unexpected(error: Exception) -> int:
     if os.environ.get("TOOLSCOUT_DEBUG"):
         raise error
     text = f"{type(error).__name__}: {error}".strip().split("\n")[0]
-    print(f"toolscout: something unexpected went wrong: {text}", file=sys.stderr)
+    note(f"toolscout: something unexpected went wrong: {text}")
     print("This is a fault in Toolscout. Run it again with TOOLSCOUT_DEBUG=1 to see where.", file=sys.stderr)
     return 1
 
@@ -223,4 +224,4 @@ def _report(error: ToolscoutError, arguments: Sequence[str]) -> None:
         failure |= {"choices": error.choices} if error.choices else {}
         print(json.dumps(failure, ensure_ascii=False))
         sys.stdout.flush()
-    print(f"toolscout: {error.sentence()}", file=sys.stderr)
+    note(f"toolscout: {error.sentence()}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolscout.commands.output import AsJson, emit, printable, progress, say
+from toolscout.commands.output import AsJson, emit, progress, say
 from toolscout.errors import BadInput
 from toolscout.settings import load_settings
 
@@ -76,9 +76,9 @@ def doctor(
         signs = {"ok": "ok  ", "warn": "note", "fail": "FAIL"}
         for check in checks:
             took = f" ({check.seconds:.1f} s)" if check.seconds is not None else ""
-            say(f"{signs[check.status]}  {printable(check.name)}: {printable(check.detail)}{took}")
+            say(f"{signs[check.status]}  {check.name}: {check.detail}{took}")
             if check.fix:
-                say(f"      -> {printable(check.fix)}")
+                say(f"      -> {check.fix}")
         fine = "Everything works." if logs is None and metrics is None else "No server is broken."
         say(fine if not broken else f"{len(broken)} of {len(checks)} checks failed.")
     if broken:

@@ -12,7 +12,7 @@ import typer
 
 from toolscout.commands.confining import AllowNetwork, Confined, sandbox_entry
 from toolscout.commands.listing import exit_if_failed, list_added, show_listed, summary
-from toolscout.commands.output import AsJson, Yes, agreed, confirm, emit, note, printable, said_to_stay, say, table
+from toolscout.commands.output import AsJson, Yes, agreed, confirm, emit, note, said_to_stay, say, table
 from toolscout.errors import BadInput
 from toolscout.secret_store import SecretStore, known_values, open_store
 from toolscout.server.clients.known import NAMES
@@ -165,7 +165,7 @@ def _show_wants(wanted: Mapping[str, Wants], yes: bool) -> None:
     table([row for row in rows if any(row[1:])], ["server", "folders", "network"])
     for name, needs in wanted.items():
         for remark in needs.remarks:
-            note(printable(f"{name}: {remark}"))
+            note(f"{name}: {remark}")
 
 
 def _opened(plan: ImportPlan, wanted: Mapping[str, Wants], settings: Settings, yes: bool) -> ImportPlan:

@@ -144,11 +144,11 @@ def show_listed(listed: Mapping[str, Mapping[str, Any]]) -> None:
     for name, result in listed.items():
         if "tools" in result:
             news = [f"{len(ids)} {key}: {_in_short(ids)}" for key, ids in result.get("news", {}).items()]
-            say(printable(f"{name}: {result['tools']} tools" + (f" ({'; '.join(news)})" if news else "")))
+            say(f"{name}: {result['tools']} tools" + (f" ({'; '.join(news)})" if news else ""))
             for tool_id in result.get("accepted", ()):
-                say(f"    {printable(tool_id)} is not what was approved before, and is approved as it is now")
+                say(f"    {tool_id} is not what was approved before, and is approved as it is now")
         else:
-            say(f"{printable(name)}: configured, but its tools could not be listed. {printable(result['error'])}")
+            say(f"{name}: configured, but its tools could not be listed. {result['error']}")
         if result.get("hint"):
             say(f"    {result['hint']}")
     if waiting := sum(int(result.get("waiting", 0)) for result in listed.values()):

@@ -44,7 +44,7 @@ def logs(
         emit({"name": name, "file": str(log), "lines": shown})
         return
     for line in shown:
-        say(printable(line))
+        say(line)
     if follow:
         _follow(log, file)
 

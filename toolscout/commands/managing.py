@@ -23,7 +23,7 @@ from toolscout.commands.confining import (
     widened,
 )
 from toolscout.commands.listing import exit_if_failed, list_tools_of, show_listed
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, show_diff
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, show_diff
 from toolscout.commands.servers import entry_diff, pairs, references_of, tool_counts
 from toolscout.errors import BadInput
 from toolscout.secret_store import known_values, open_store
@@ -134,7 +134,7 @@ def set_server(
     if entry == before and not kept:
         note(f"The entry of {name} says so already, but it is not in force.")
         if failure is not None:
-            note(f"  {printable(failure.shown())}")
+            note(f"  {failure.shown()}")
     elif not as_json:
         show_diff(entry_diff(name, before, entry, settings.servers_file))
     if runs:

@@ -24,18 +24,19 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, do it.")]
 
 
 def emit(value: Any) -> None:
-    """One JSON value on stdout."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """One JSON value on stdout, what a terminal would obey escaped."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    print("".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 
 def say(text: str = "") -> None:
-    """A line of the answer, on stdout."""
-    print(text)
+    """A line of the answer, on stdout; see `printable`."""
+    print(printable(text))
 
 
 def note(text: str) -> None:
-    """A remark for a person, on stderr."""
-    print(text, file=sys.stderr)
+    """A remark for a person, on stderr; see `printable`."""
+    print(printable(text), file=sys.stderr)
 
 
 def out() -> Console:
@@ -73,7 +74,7 @@ def show_diff(diff: str) -> None:
     console = out()
     styles = {"+": "green", "-": "red", "@": "cyan"}
     for line in diff.split("\n"):
-        console.print(Text(line, style=styles.get(line[:1], "")))
+        console.print(Text(printable(line), style=styles.get(line[:1], "")))
 
 
 def printable(text: str) -> str:
@@ -89,7 +90,7 @@ def confirm(question: str, yes: bool) -> bool:
         note("Nothing was done: there is no terminal to ask on. Add --yes to go ahead.")
         raise typer.Exit(1)
     with redirect_stdout(sys.stderr):  # where the prompt is written to a space goes to stdout all the same
-        agreed = typer.confirm(question, err=True)
+        agreed = typer.confirm(printable(question), err=True)
     if not agreed:
         note("Nothing was done.")
         raise typer.Exit(1)
@@ -99,7 +100,7 @@ def confirm(question: str, yes: bool) -> bool:
 def agreed(question: str) -> bool:
     """Ask on stderr; yes is the default."""
     with redirect_stdout(sys.stderr):
-        return typer.confirm(question, default=True, err=True)
+        return typer.confirm(printable(question), default=True, err=True)
 
 
 def said_to_stay(names: Sequence[str], file: str) -> str:

@@ -71,7 +71,7 @@ def _show(wanted: set[str], as_json: bool) -> None:
     table(rows, ["tool", "review", "findings", "description"])
     for tool in tools if wanted else ():
         for line in (*_evidence(tool), *differences.get(tool.tool_id, ())):
-            say(printable(line))
+            say(line)
     note("Then: toolscout review TOOL_ID... --approve (or --block); without either, what was found and has changed.")
 
 
@@ -102,7 +102,7 @@ def _by_policy(path: Path, dry_run: bool, as_json: bool) -> None:
         emit([_record(tool) for tool in tools])
         return
     for tool in tools if dry_run else ():
-        say(printable(f"{tool.review.value}  {tool.tool_id}"))
+        say(f"{tool.review.value}  {tool.tool_id}")
     counts = [sum(tool.review is one for tool in tools) for one in (Review.APPROVED, Review.BLOCKED)]
     say(f"{'The policy would approve' if dry_run else 'Approved'} {_count(counts[0])}, "
         f"{'block' if dry_run else 'blocked'} {_count(counts[1])}.")  # fmt: skip
@@ -124,7 +124,7 @@ def _undo(as_json: bool) -> None:
         return
     say(f"{_count(len(restored))} {'is' if len(restored) == 1 else 'are'} as before.")
     for tool_id in left:
-        note(printable(f"left alone, it has changed, gone or been judged again since: {tool_id}"))
+        note(f"left alone, it has changed, gone or been judged again since: {tool_id}")
 
 
 def _with_engine(work: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolscout.commands.output import AsJson, confirm, emit, note, printable, say, table
+from toolscout.commands.output import AsJson, confirm, emit, note, say, table
 from toolscout.errors import BadInput, NotFound
 from toolscout.secret_store import open_store
 from toolscout.settings import load_settings
@@ -69,7 +69,7 @@ def remove_secrets(
         raise NotFound(f"No secret named {unknown[0]} is kept.", "See: toolscout secret list")
     for name, servers in _users(names, settings).items():
         if servers:
-            note(f"{name} is used by {printable(', '.join(servers))}.")
+            note(f"{name} is used by {', '.join(servers)}.")
     confirm(f"Forget {', '.join(names)}?", yes)
     for name in names:
         del store[name]

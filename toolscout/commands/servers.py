@@ -227,7 +227,7 @@ def _entry(
 def _say_facts(server: Server) -> None:
     note(fact_line(server))
     for said in filter(None, [server.homepage, warning_shown(server)]):
-        note(printable(f"  {said}"))
+        note(f"  {said}")
 
 
 def open_pack(settings: Settings) -> PackIndex | None:
@@ -273,7 +273,7 @@ def _chosen(name: str, choices: Sequence[Server]) -> Server:
     for number, choice in enumerate(choices, 1):
         note(f"  {number}. {fact_line(choice)}")
         if said := warning_shown(choice):
-            note(printable(f"     {said}"))
+            note(f"     {said}")
     if not sys.stdin.isatty():
         raise NotFound(
             f"{name!r} is no id of a server." if one else f"{name!r} may mean several servers.",

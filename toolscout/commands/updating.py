@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, table, with_engine
+from toolscout.commands.output import AsJson, Yes, confirm, emit, note, say, table, with_engine
 from toolscout.errors import BadInput, ToolscoutError
 from toolscout.records import Tool
 from toolscout.settings import load_settings
@@ -145,14 +145,14 @@ def _compared(engine: Engine, name: str, listed: list[Tool]) -> dict[str, list[s
     for tool_id, tool in now.items():
         if tool_id not in known:
             found["added"].append(tool_id)
-            note(printable(f"  new: {tool_id}  {tool.description.strip().partition(chr(10))[0][:80]}"))
+            note(f"  new: {tool_id}  {tool.description.strip().partition(chr(10))[0][:80]}")
             continue
         before = accepted.get(tool_id) or {field: getattr(known[tool_id], field) for field in FIELDS}
         if lines := difference(before, tool):
             found["changed"].append(tool_id)
-            note(printable("\n    ".join([f"  changed: {tool_id}", *lines])))
+            note("\n    ".join([f"  changed: {tool_id}", *lines]))
     for tool_id in found["removed"]:
-        note(printable(f"  gone: {tool_id}"))
+        note(f"  gone: {tool_id}")
     if not any(found.values()):
         note("  its tools are the same")
     return found

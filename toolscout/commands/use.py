@@ -140,12 +140,12 @@ def _show_suggestion(answer: dict[str, Any]) -> None:
         unsure = answer.get("model") and call["confidence"] < _UNSURE
         warning = "; the model is unsure: read tool and arguments first" if unsure else ""
         if call.get("advice"):
-            say(f"    {printable(call['advice'])}")
+            say(f"    {call['advice']}")
         say(f"    {state}, confidence {call['confidence']:.2f}{warning}")
         if call["missing"]:
             say(f"    missing: {', '.join(map(printable, call['missing']))}")
         if call.get("signature"):
-            say(f"    ({printable(call['signature'])})")
+            say(f"    ({call['signature']})")
         if call.get("depends_on"):
             say(f"    after {', '.join(call['depends_on'])}")
     if answer.get("alternatives"):
@@ -218,7 +218,7 @@ def _asked(result: Any) -> dict[str, Any] | None:
     question = (getattr(result, "input_requests", None) or {}).get(KEY)
     if question is None:
         return None
-    note(printable(question.params.message))
+    note(question.params.message)
     confirm("Make this call?", yes=False)
     return {"input_responses": {KEY: a_yes()}, "request_state": result.request_state}
 
