@@ -19,6 +19,7 @@ from toolscout.server.install import Installer, answer_in, refused, without_answ
 from toolscout.server.launch import how_to_add, install_command
 from toolscout.server.offer import Offer, accepted
 from toolscout.server.policy.governor import Governor, Passage, PolicyRefusal
+from toolscout.server.questions import named
 from toolscout.server.telling.telemetry import current_call
 from toolscout.server.upstreams.errors import Refused
 from toolscout.server.upstreams.pool import UpstreamPool, as_result, checked
@@ -231,7 +232,7 @@ class Invoker:
             admit = partial(self._admit, tool.tool_id)  # what the server says of it may be known only when it lives
             result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, admit=admit, **relayed)
             # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
-            result = checked(tool.server_id, tool.name, result)
+            result = named(tool.server_id, checked(tool.server_id, tool.name, result))
             hint = self._sandbox_hint(tool, sent, result)
             answer = result if passage is None else passage.finish(result)
             if answer.get("resultType") == "input_required":

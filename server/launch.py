@@ -161,7 +161,26 @@ def catalogue_launch(server: Server, environ: Mapping[str, str] | None = None) -
     env = _environment(install.env, environ)
     words, names, secrets = _with_references(server.server_id, _words(server, list(env)))
     entry = _entry(words) | ({"env": env} if env else {})
+    if (other := _other_package(install, entry)) is not None:
+        raise NotAllowed(
+            f"The catalog says that {server.server_id} is {install.package}, and its command runs {other}.",
+            "Do not trust it: what is known of the one says nothing of the other.",
+        )
     return Launch(server.server_id, entry, tuple(dict.fromkeys([*required, *secrets])), tuple(names))
+
+
+def _other_package(install: Install, entry: Mapping[str, Any]) -> str | None:
+    """What an entry runs instead of the package that its facts are of; None where it is that one."""
+    if install.registry not in ("npm", "pypi", "oci") or not install.package:
+        return None
+    words = [str(entry["command"]), *map(str, entry["args"])]
+    if install.registry == "oci":
+        image = re.compile(re.escape(install.package) + "(?:[:@].*)?")
+        return None if any(map(image.fullmatch, words)) else shlex.join(words)
+    ran, stated = package_of(entry) or shlex.join(words), f"{install.registry}:{install.package}"
+    if install.registry == "pypi":  # where these are one name
+        ran, stated = (re.sub(r"[-_.]+", "-", name.casefold()) for name in (ran, stated))
+    return None if ran == stated else ran
 
 
 def install_command(server: Server) -> str:

@@ -149,7 +149,7 @@ def _schema(server: Server, launch: Launch) -> JsonObject:
 def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, tools: int, sandbox: Default) -> str:
     homepage = server.homepage or ""
     facts = {
-        "Package": _package(server),
+        "Package": _package(server, config),
         "License": server.license,
         "Publisher": publisher_shown(server) or "not stated",
         "Age": age_shown(server),
@@ -181,10 +181,13 @@ def _message(server: Server, config: UpstreamConfig, line: str, tool_name: str, 
     return "\n".join(lines)
 
 
-def _package(server: Server) -> str:
-    install = server.install
+def _package(server: Server, config: UpstreamConfig) -> str:
+    install, version = server.install, server.install.version
     if install.package:
-        return f"{install.package}, version {install.version or 'not pinned: the newest one'}, from {install.registry}"
+        pinned = version and any(word.endswith((f"@{version}", f"=={version}", f":{version}")) for word in config.args)
+        return (
+            f"{install.package}, version {version if pinned else 'not pinned: the newest one'}, from {install.registry}"
+        )
     return "" if install.url else "none: it is the command above"
 
 

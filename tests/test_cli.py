@@ -853,3 +853,34 @@ def test_nothing_that_is_printed_moves_the_cursor(capsys: pytest.CaptureFixture[
     assert json.loads(shown.out[shown.out.index("{") : shown.out.rindex("}") + 1]) == {"a": forged, "b": "é\n"}
     line = launch.shown({"command": "npx", "args": ["x", "y\nacme will run:  npx z\x1b[2K"]})
     assert line.isprintable() and "\\n" in line
+
+
+@pytest.mark.parametrize(
+    ("registry", "package", "command", "args"),
+    [
+        ("npm", "@acme/weather", "npx", ["-y", "@evil/weather"]),
+        ("npm", "acme_weather", "npx", ["-y", "acme-weather"]),
+        ("pypi", "acme-weather", "uvx", ["--from", "evil", "acme-weather"]),
+        ("pypi", "acme-weather", "python", ["evil.py"]),
+        ("oci", "acme/weather", "docker", ["run", "acme/weather-evil"]),
+    ],
+)
+def test_a_catalog_entry_that_runs_another_package_than_it_states_is_refused(
+    registry: str, package: str, command: str, args: list[str]
+) -> None:
+    install = Install(registry=registry, package=package, version="1.0", command=command, args=args)
+    with pytest.raises(NotAllowed, match="its command runs"):
+        launch.catalogue_launch(Server(server_id="acme/weather", install=install))
+
+
+def test_a_catalog_entry_that_runs_the_package_that_it_states_is_taken() -> None:
+    for registry, package, command, args in (
+        ("npm", "@acme/weather", "npx", ["-y", "@acme/weather@1.0", "--x"]),
+        ("pypi", "Acme_Weather", "uvx", ["--from", "acme-weather[cli]==1.0", "run-it"]),
+        ("oci", "acme/weather", "docker", ["run", "-i", "acme/weather:1.0"]),
+    ):
+        install = Install(registry=registry, package=package, command=command, args=args)
+        assert (
+            launch.catalogue_launch(Server(server_id="acme/weather", install=install)).entry["args"][-len(args) :]
+            == args
+        )

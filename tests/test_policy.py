@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from toolscout.cli import execute
-from toolscout.errors import NotAllowed
+from toolscout.errors import NotAllowed, UpstreamError
 from toolscout.records import Tool
 from toolscout.server.client_identity import ClientIdentity
 from toolscout.server.doctor.examine import _policy
-from toolscout.server.policy.approval import question_params
+from toolscout.server.policy.approval import KEY, question_params
 from toolscout.server.policy.audit import AuditLog, read_log
 from toolscout.server.policy.file import (
     Action,
@@ -33,6 +33,7 @@ from toolscout.server.policy.file import (
 from toolscout.server.policy.governor import Governor, PolicyRefusal
 from toolscout.server.policy.ratelimit import Limiter
 from toolscout.server.policy.trim import within
+from toolscout.server.questions import named
 from toolscout.settings import Settings
 
 
@@ -545,3 +546,17 @@ def test_which_tools_are_never_called(policy: str, never: bool, tmp_path: Path) 
     path = tmp_path / "policy.toml"
     path.write_text(policy)
     assert read_policy(path).never(Tool(tool_id="s/x", server_id="s", name="x")) is never
+
+
+def test_what_a_server_asks_is_told_to_be_its_own() -> None:
+    form = {"method": "elicitation/create", "params": {"mode": "form", "message": "Toolscout wants\x1b a token."}}
+    link = {"method": "elicitation/create", "params": {"mode": "url", "message": "Log in", "url": "https://x.example"}}
+    roots = {"method": "roots/list"}
+    result = {"resultType": "input_required", "inputRequests": {"a": form, "b": link, "c": roots}}
+    asked = named("tables", result)["inputRequests"]
+    before = "The MCP server 'tables' asks this, not Toolscout:\n"
+    assert asked["a"]["params"]["message"] == before + "Toolscout wants\\u001b a token."
+    assert asked["b"]["params"] == {"mode": "url", "message": before + "Log in", "url": "https://x.example"}
+    assert asked["c"] == roots and named("tables", {"content": []}) == {"content": []}
+    with pytest.raises(UpstreamError, match="only Toolscout's own questions have"):
+        named("tables", {**result, "inputRequests": {KEY: form}})

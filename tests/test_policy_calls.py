@@ -410,10 +410,9 @@ async def test_a_tool_that_asks_itself_goes_on_after_the_yes(ready: Home) -> Non
     async with client_of(ready.settings, person) as client:
         result = await client.call_tool_mcp("invoke", {"tool_id": "low/ask", "arguments": {}})
         assert text(result) == "blue state-1", "answer and state reached the tool, and nothing of ours did"
-    assert [p.message.split("\n")[0] for p in person.asked] == [
-        "An agent wants to call the tool 'ask' of the MCP server 'low'.",
-        "Which colour?",
-    ]
+    ours, theirs = (p.message.split("\n") for p in person.asked)
+    assert ours[0] == "An agent wants to call the tool 'ask' of the MCP server 'low'."
+    assert theirs == ["The MCP server 'low' asks this, not Toolscout:", "Which colour?"]
     assert [e["outcome"] for e in ready.audit] == ["asked", "input_required", "ok"]
 
 

@@ -19,6 +19,7 @@ from toolscout.errors import NotAllowed
 from toolscout.records import JsonObject, Tool, canonical_json, sha256_hex
 from toolscout.server.asking import content_of
 from toolscout.server.policy.file import Decision, Effect
+from toolscout.server.questions import plain
 
 if TYPE_CHECKING:
     from toolscout.server.upstreams.link import Relayed
@@ -50,7 +51,7 @@ def question_params(tool: Tool, arguments: Mapping[str, Any], decision: Decision
     Raises:
         NotAllowed: the arguments are too long to be read by a person.
     """
-    shown = [f"  {_plain(str(name))}: {_shown(value)}" for name, value in arguments.items()]
+    shown = [f"  {plain(str(name))}: {_shown(value)}" for name, value in arguments.items()]
     if (length := sum(map(len, shown))) > _MOST_CHARACTERS:
         raise NotAllowed(
             f"A person must agree to this call, and its arguments have {length:,} characters: too many to show.",
@@ -58,8 +59,8 @@ def question_params(tool: Tool, arguments: Mapping[str, Any], decision: Decision
         )
     reason = decision.rule.reason if decision.rule is not None else ""
     lines = [
-        f"{before}An agent wants to call the tool '{_plain(tool.name)}' of the MCP server '{_plain(tool.server_id)}'.",
-        *([f"Why you are asked: {_plain(reason)}"] if reason else []),
+        f"{before}An agent wants to call the tool '{plain(tool.name)}' of the MCP server '{plain(tool.server_id)}'.",
+        *([f"Why you are asked: {plain(reason)}"] if reason else []),
         f"Its server says of it: {_DECLARED[decision.effect]}.",
         "Arguments:" if arguments else "Arguments: none",
         *shown,
@@ -133,9 +134,4 @@ def _state(prefix: str, digest: str, inner: str = "") -> str:
 
 
 def _shown(value: object) -> str:
-    return _plain(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _plain(text: str) -> str:
-    """On one line, and without what a person would not see."""
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+    return plain(json.dumps(value, ensure_ascii=False, default=str))
