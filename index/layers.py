@@ -33,6 +33,7 @@ from toolscout.index.search import (
     ToolRequest,
     milliseconds_since,
 )
+from toolscout.index.words import hashes
 from toolscout.records import Call, Server, Tool
 
 Floats = npt.NDArray[np.float32]
@@ -92,6 +93,8 @@ class Named:
     word_elsewhere: int = 0
     first: str = ""
     """The first one that is named for sure and not installed."""
+    strange: str = ""
+    """A word that no tool in either layer has, where a product's name would stand."""
 
 
 @dataclass
@@ -112,7 +115,7 @@ def join_features(own: Ranking, box: Ranking, named: Named) -> dict[str, float]:
         "own": fusion.log_odds(own.probability),
         "lead": mine - _cosine(box),
         "named_here": float(named.here > 0),
-        "named_elsewhere": float(named.elsewhere + named.nowhere > 0 and not named.here),
+        "named_elsewhere": float((named.elsewhere + named.nowhere > 0 or named.strange != "") and not named.here),
         "word_here": float(named.word_here > 0 and not named.here),
         "word_elsewhere": float(named.word_elsewhere > 0 and not named.here + named.word_here),
     }
@@ -295,7 +298,14 @@ class LayeredIndex:
                 counts[place] += 1
             elif place != "nowhere":
                 counts[f"word_{place}"] += 1
-        return Named(**counts, first=first)
+        return Named(**counts, first=first, strange=self._strange(ask.text))
+
+    def _strange(self, text: str) -> str:
+        """The first word that is known to neither layer and stands where a product's name would."""
+        for name in self.box.storage.strange_names(text):
+            if self.own is None or not self.own.storage.words.score(hashes(name)).scores.any():
+                return name
+        return ""
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -356,8 +366,9 @@ class LayeredIndex:
         best = max((max(one.own_leads, one.box_serves) for one in judged), default=0.0)
         absent = next((one.named.first for one in judged if one.named.first and not one.named.here), "")
         if not chosen:
+            strange = next((one.named.strange for one in judged if one.named.strange), "")
             nearest = [hit for one in judged for hit in self._hits(self._nearest(one), exemplars, several)][:3]
-            return Answer([], True, best, nearest, milliseconds_since(started), absent=absent)
+            return Answer([], True, best, nearest, milliseconds_since(started), absent=absent, strange=strange)
         hits = self._hits(_in_turns(chosen, max(limit, len(chosen)) * (2 if dynamic else 1)), exemplars, several)
         served = {number for hit in hits for number in hit.requests}
         unserved = [n for n in range(1, requests + 1) if n not in served] if several else []

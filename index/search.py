@@ -134,6 +134,8 @@ class Answer:
     """A product that the request names and that no installed server is of."""
     failing: list[str] = field(default_factory=list)
     """Configured servers that would have been among the hits, could their tools be listed."""
+    strange: str = ""
+    """A word that no tool knows, where a product's name would stand."""
 
 
 @dataclass

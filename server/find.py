@@ -42,6 +42,10 @@ ADVICE_ABSENT = "{product} is not installed here"
 ADVICE_UNKNOWN = (
     "No server for {product} is installed or in the built-in catalog. Say so: the nearest tools are no substitute."
 )
+ADVICE_STRANGE = (
+    "Nothing fits, and no server is known by the name {product}. If that is a product, say so; else try once more in "
+    "other words."
+)
 ADVICE_SERVER = (
     "kind server: its tools are known once it is installed. Invoke its tool_id without arguments, and the user is "
     "asked; or they type: toolscout add {server_id}"
@@ -75,6 +79,7 @@ _IN_A_TERMINAL = {
     ADVICE_NO_MATCH: "No tool seems to do this. Say it in English, in other words, or one operation at a time.",
     ADVICE_DOUBTFUL: "Nothing here is a sure fit: read the summaries.",
     ADVICE_DENIED: "The tools that fit are denied by this installation's policy.",
+    ADVICE_STRANGE: "Nothing fits, and no server is known by the name {product}.",
     ADVICE_UNKNOWN: "No server for {product} is installed or in the built-in catalog.",
     ADVICE_SERVER: "Its tools are known once it is added: toolscout add {server_id}",
     ADVICE_SERVER_KEY: "Its tools are known once it is added. Set {needs}, then run: toolscout add {server_id}",
@@ -162,7 +167,8 @@ def compact_answer(
     if answer.no_match:
         shaped["nearest"] = [{"tool_id": hit.tool_id, "summary": summary_line(hit.tool)} for hit in answer.nearest[:3]]
         unknown = worded(ADVICE_UNKNOWN, terminal).format(product=answer.absent)
-        shaped["advice"] = advice or (unknown if answer.absent else worded(ADVICE_NO_MATCH, terminal))
+        nothing = worded(ADVICE_STRANGE if answer.strange else ADVICE_NO_MATCH, terminal).format(product=answer.strange)
+        shaped["advice"] = advice or (unknown if answer.absent else nothing)
     elif advice:
         shaped["advice"] = advice
     elif shaped["tools"]:

@@ -128,6 +128,17 @@ def test_a_product_that_nobody_has_is_said(both: LayeredIndex, alone: LayeredInd
         assert answer.absent == "Home Assistant"
 
 
+def test_a_name_that_nobody_knows_speaks_against_the_own_servers(both: LayeredIndex) -> None:
+    def leads(query: str) -> float:
+        (ask,) = both.box.asks(query, [], 5)
+        assert both.own is not None
+        return both.judge(ask, both.own.rank(both.own.asked_here(ask), None, 5), both.box.rank(ask, None, 5)).own_leads
+
+    assert leads("create an issue in Zorblax") < 0.5 * leads("create an issue for Zorblax")
+    answer = both.find("feed the hamster in Zorblax")
+    assert answer.no_match and answer.strange == "Zorblax"
+
+
 def test_what_only_the_pack_serves_is_offered_from_there(both: LayeredIndex) -> None:
     answer = both.find("convert an amount of money from euros to yen")
     assert servers(answer)[0] == "acme/currency"

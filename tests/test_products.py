@@ -210,3 +210,5 @@ def test_a_pack_tells_words_that_nothing_in_it_has(built_pack: Built) -> None:
     assert storage.unknown_words("zorblax/quibble_x.md")[0] == 0, "parts of paths are no words"
     assert storage.unknown_words("which one with what") == (0, 0), "and stop words are known"
     assert storage.unknown_words("") == (0, 0)
+    assert storage.strange_names("open an issue in Zorblax") == ["Zorblax"]
+    assert storage.strange_names("an issue for Zorblax of the Quibblers") == [], "people and places stand there, too"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +39,8 @@ _BEFORE_NAMES = frozenset(
     | {"inside", "within"}
 )
 """Words that a name stands behind."""
+_BEFORE_PRODUCTS = _BEFORE_NAMES - {"for", "of", "at", "the"}
+"""Those that a product's name stands behind more often than a person's or a place's."""
 
 
 class PackStorage:
@@ -163,17 +165,24 @@ class PackStorage:
 
         Parts of paths, addresses and identifiers do not count.
         """
-        found = named = 0
+        words = list(self._strange(text))
+        return len(words), sum(
+            (word[0].isupper() and start > 0) or before in _BEFORE_NAMES for word, start, before in words
+        )
+
+    def strange_names(self, text: str) -> list[str]:
+        """Words of a text that no tool of the pack has and that stand where a product's name would."""
+        return [word for word, _, before in self._strange(text) if before in _BEFORE_PRODUCTS]
+
+    def _strange(self, text: str) -> Iterator[tuple[str, int, str]]:
         before = ""
         for match in _WORD.finditer(text[:_TEXT]):
             word, start, end = match.group(), match.start(), match.end()
             glued = text[max(start - 1, 0) : start] in _GLUE_BEFORE or text[end : end + 1] in _GLUE_AFTER
             keys = hashes(word) if len(word) >= _LEAST_LETTERS and not glued else []
             if keys and not self.words.knows(keys[:1]):
-                found += 1
-                named += (word[0].isupper() and start > 0) or before in _BEFORE_NAMES
+                yield word, start, before
             before = word.casefold()
-        return found, named
 
     def close(self) -> None:
         """See `Storage.close`."""
