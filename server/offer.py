@@ -76,7 +76,8 @@ def make_offer(
         return None
     line = shown(launch.entry)
     needed = {*launch.required, *config.references()}
-    if secrets or len(line) > _LONGEST_COMMAND or not line.isprintable() or any(not values.get(n) for n in needed):
+    hidden = not all(map(str.isprintable, [line, *launch.entry.get("args", ())]))
+    if secrets or len(line) > _LONGEST_COMMAND or hidden or any(not values.get(n) for n in needed):
         return None
     return Offer(server, launch, _message(server, config, line, tool_name, tools, sandbox), _schema(server, launch))
 

@@ -196,3 +196,18 @@ def test_a_whole_home_is_not_opened_for_one_file(tmp_path: Path, monkeypatch: py
     assert not found.write and found.remarks and "does not exist: make it" in found.remarks[0]
     (mine / "a.db").touch()
     assert wants.wants(config, Policy(), tmp_path / "toolscout").write == (mine / "a.db",)
+
+
+def test_variables_that_change_what_runs_are_shown_and_left_out_of_a_projects_file(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = {"NODE_OPTIONS": "--require ./evil.js", "LD_PRELOAD": "/x/evil.so", "npm_config_registry": "http://x/",
+           "PATH": "/x/bin", "MODE": "fast"}  # fmt: skip
+    entry = {"command": "some-server", "env": env, "cwd": "/x/y"}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"files": entry}}))
+    assert execute(["import", "--project", str(tmp_path), "--yes", "--no-check"]) == 0
+    said = capsys.readouterr()
+    assert all(f"{name}=" in said.out and f"{name}=" in said.err for name in env if name != "MODE")
+    assert "(in /x/y)" in said.out and "MODE=fast" in said.out and "MODE" not in said.err
+    written = json.loads((home / "mcp.json").read_text())["mcpServers"]["files"]
+    assert written["env"] == {"MODE": "fast"}

@@ -16,9 +16,11 @@ from toolscout.server.clients.known import CLIENTS, Machine, get_client, is_clie
 from toolscout.server.clients.read import Entry, Reading, read_client, read_file
 from toolscout.server.clients.redact import REFERENCE, Redactor, Secret
 from toolscout.server.config import ServersFile, UpstreamConfig
+from toolscout.server.launch import shown
 from toolscout.server.sandbox.policy import Default
 from toolscout.server.secrecy.secrets import REFERENCE as NAMED_REFERENCE
 from toolscout.server.secrecy.secrets import bare_names
+from toolscout.server.upstreams.environment import steers
 
 _IDENTITY = ("command", "args", "env", "cwd", "url", "headers", "auth")
 
@@ -48,10 +50,9 @@ class Planned:
         return {own: values[theirs] for theirs, own in pairs if theirs in values}
 
     def launch(self) -> str:
-        """What will run or be called, on one line, without secrets."""
-        if "url" in self.config:
-            return str(self.config["url"])
-        return " ".join([str(self.config.get("command", "")), *map(str, self.config.get("args") or ())])
+        """What will run or be called, and where, on one line, without secrets."""
+        folder = f" (in {self.config['cwd']})" if self.config.get("cwd") else ""
+        return shown(self.config) + folder
 
 
 @dataclass
@@ -79,6 +80,24 @@ class ImportPlan:
             else item
             for item in self.items
         ]
+        return replace(self, items=items)
+
+    def steering(self, *, projects: bool = False) -> dict[str, dict[str, str]]:
+        """Variables by server that change what code it runs; ``projects``: not those of the person's own files."""
+        found = {
+            item.name: {name: str(value) for name, value in (item.config.get("env") or {}).items() if steers(name)}
+            for item in self.additions
+            if not (projects and item.entry.scope == "user" and item.entry.source != "file")
+        }
+        return {name: variables for name, variables in found.items() if variables}
+
+    def without(self, variables: Mapping[str, Container[str]]) -> ImportPlan:
+        """The same without these variables, by server."""
+        items = []
+        for item in self.items:
+            left = variables.get(item.name, ()) if item.action == "add" else ()
+            env = {name: value for name, value in (item.config.get("env") or {}).items() if name not in left}
+            items.append(replace(item, config={**item.config, "env": env}) if left else item)
         return replace(self, items=items)
 
     def secrets(self) -> dict[str, str]:

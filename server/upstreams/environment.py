@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
@@ -42,6 +43,20 @@ _FAMILIES = (
     *("NPM_CONFIG_", "npm_config_", "YARN_", "COREPACK_", "PLAYWRIGHT_"),
 )
 """Of these all pass but what may be a key by its name or value: settings of runners hold passwords, too."""
+_STEERING = re.compile(
+    r"(?:LD|DYLD|GLIBC|GCONV)_\w+|PATH|PATHEXT|COMSPEC|BASH_ENV|ENV|SHELLOPTS|CLASSPATH|(?:_JAVA|JAVA_TOOL|JDK_JAVA)_OPTIONS"
+    r"|NODE_(?:OPTIONS|PATH)|PYTHON(?:PATH|HOME|STARTUP|BREAKPOINT|WARNINGS|USERBASE|EXECUTABLE)|DOTNET_STARTUP_HOOKS"
+    r"|(?:PERL5|RUBY)(?:LIB|OPT)|GEM_(?:HOME|PATH)|GIT_(?:SSH|SSH_COMMAND|EXEC_PATH|CONFIG\w*|EXTERNAL_DIFF|PAGER|EDITOR)"
+    r"|(?:NPM_CONFIG|YARN|BUN_CONFIG|COREPACK|PIP|PIPX|UV)_\w+|GOPROXY|CARGO_HOME|RUSTUP_HOME",
+    re.IGNORECASE,
+)
+
+
+def steers(name: str) -> bool:
+    """Whether a variable can change which program code is run, or where it is fetched from."""
+    return _STEERING.fullmatch(name) is not None
+
+
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _HERE = ("localhost", "127.0.0.1", "::1")
 

@@ -102,6 +102,7 @@ def import_servers(
     if plan.additions:
         count = len(plan.additions)
         confirm(f"Take over {count} server{'s' if count > 1 else ''}?", yes)
+        plan = _steered(plan, yes)
         plan = _opened(plan, wanted, settings, yes)
         keeps = bool(plan.secrets()) and _keep_secrets(plan, keep, yes)
         names = apply_import(plan, servers, store if keeps else None, settings.sandbox)
@@ -182,6 +183,21 @@ def _opened(plan: ImportPlan, wanted: Mapping[str, Wants], settings: Settings, y
     return plan.opened(sandboxes) if sandboxes and (yes or agreed("Open these?")) else plan
 
 
+def _steered(plan: ImportPlan, yes: bool) -> ImportPlan:
+    """The plan without variables that change what code is run, unless the person wants them; ``yes`` wants those of the
+    person's own files, and no project's."""
+    if not (steering := plan.steering(projects=yes)):
+        return plan
+    note("\nThese variables change which program code is run, or where it is fetched from:")
+    for server, variables in steering.items():
+        for name, value in variables.items():
+            note(f"  {server}: {shlex.quote(f'{name}={value}')}")
+    if not yes and typer.confirm("Take them over, too?", default=False, err=True):
+        return plan
+    note("They are left out. To set one: toolscout set SERVER --env NAME=VALUE")
+    return plan.without(steering)
+
+
 def _summary(plan: ImportPlan, listed: dict[str, Any]) -> str:
     """What came of the import, in one line."""
     here, left = (sum(item.action == action for item in plan.items) for action in ("same", "skip"))
@@ -218,7 +234,10 @@ def _show_plan(plan: ImportPlan) -> None:
         remarks = [item.why] if item.why else []
         remarks += list(item.entry.notes) if item.action == "add" else []
         remarks += [f"it is handed your {', '.join(item.handed)}"] if item.handed else []
-        remarks += [f"{s.where} -> ${s.reference}" for s in item.secrets if item.action == "add"]
+        if item.action == "add":
+            remarks += [f"{s.where} -> ${s.reference}" for s in item.secrets]
+            env = {n: str(v) for n, v in (item.config.get("env") or {}).items() if not str(v).startswith("${")}
+            remarks += [f"sets {shlex.quote(f'{name}={value}')}" for name, value in env.items()]
         where = item.entry.source if item.entry.scope == "user" else f"{item.entry.source} ({item.entry.scope})"
         what = {"add": "take over", "same": "have it", "skip": "leave"}[item.action]
         rows.append([what, item.name, where, item.launch() if item.action == "add" else "", "; ".join(remarks)])
