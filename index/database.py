@@ -161,6 +161,11 @@ class Database:
                     f"The folder {path.parent} cannot be made: {error.strerror}.",
                     "Set TOOLSCOUT_HOME or TOOLSCOUT_DATABASE.",
                 ) from None
+            # It holds what was asked for: for its owner alone. SQLite gives its journal the same mode.
+            with contextlib.suppress(OSError):
+                path.touch(0o600)
+                if path.stat().st_mode & 0o077:
+                    path.chmod(0o600)
             self._light = _connect(str(path))
             try:
                 if _sqlite_schema(self._light, path) != SCHEMAS[-1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -641,3 +642,16 @@ def test_a_closed_catalogue_says_so(tmp_path: Path) -> None:
     catalogue.close()
     with pytest.raises(StorageError, match="closed"):
         _ = catalogue.revision
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_the_database_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "catalogue.db"
+    for _ in range(2):
+        with Catalogue(f"sqlite:///{path}") as catalogue:
+            catalogue.put_server(Server(server_id="a"), [])
+            modes = {
+                file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir() if ".lock" not in file.name
+            }
+            assert set(modes.values()) == {0o600}, modes
+        path.chmod(0o644)  # of an older Toolscout

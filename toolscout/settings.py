@@ -374,7 +374,7 @@ def load_settings() -> Settings:
     """
     settings = checked_settings()
     try:
-        settings.home.mkdir(parents=True, exist_ok=True)
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
             f"The folder {settings.home} cannot be made: {error.strerror}.", "Set TOOLSCOUT_HOME to another one."
