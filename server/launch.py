@@ -20,6 +20,8 @@ from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 
 if TYPE_CHECKING:
     from toolscout.records import EnvVar, Install, Server
+    from toolscout.server.config import UpstreamConfig
+    from toolscout.server.sandbox.policy import Default
 
 _A_PATH = re.compile(r"\.{1,2}(?:[\\/].*)?", re.DOTALL)
 
@@ -138,6 +140,22 @@ def uv_binary() -> str:
     if found is None:
         raise NotAllowed("uv is not installed, and PyPI packages are run through it.", "Run: pip install uv")
     return found
+
+
+def absent(config: UpstreamConfig, default: Default) -> bool:
+    """Whether what starts a server is not here: its program, or in a sandbox what installs its package there.
+
+    ``default`` is the sandbox of entries that do not say.
+    """
+    from toolscout.server.upstreams.process import find_program
+
+    if find_program(config.command, config.cwd, config.env.get("PATH")) is not None:
+        return False
+    if config.policy(default) is None:
+        return True
+    from toolscout.server.sandbox.package import installable
+
+    return not installable(config)
 
 
 def catalogue_launch(server: Server, environ: Mapping[str, str] | None = None) -> Launch:

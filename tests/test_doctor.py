@@ -86,7 +86,33 @@ async def test_each_upstream_is_started_and_each_failure_says_what_to_do(setting
     assert "toolscout remove broken" in checks["server broken"].fix
     assert checks["server off"].status == "warn"
     quick = await checks_of(settings, upstreams=False)
-    assert quick["server crash"].status == "ok"
+    assert (quick["server time"].status, quick["server time"].detail) == ("ok", "configured")
+    assert quick["server crash"].status == "fail", "as it was when it was last started"
+    assert "licence file not found" in quick["server crash"].detail
+
+
+@pytest.mark.parametrize(("runner", "installer"), [("uvx", None), ("npx", "npm")])
+async def test_what_toolscout_installs_into_a_sandbox_needs_no_runner_on_the_path(
+    home: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any,
+    runner: str, installer: str | None,
+) -> None:  # fmt: skip
+    async def told(name: str) -> tuple[str, str]:
+        assert execute(["list", "--json"]) == 0
+        (row,) = [row for row in json.loads(capsys.readouterr().out) if row["name"] == name]
+        return row["why"], (await checks_of(settings, upstreams=False))[f"server {name}"].detail
+
+    servers = ServersFile(settings.servers_file)
+    servers.add(UpstreamConfig.parse("boxed", {"command": runner, "args": ["weather-mcp"], "sandbox": True}))
+    servers.add(UpstreamConfig.parse("free", {"command": runner, "args": ["weather-mcp"], "sandbox": False}))
+    servers.add(UpstreamConfig.parse("image", {"command": "docker", "args": ["run", "x"], "sandbox": True}))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert await told("image") == ("docker is not on the PATH", "docker is not on the PATH.")
+    assert await told("free") == (f"{runner} is not on the PATH", f"{runner} is not on the PATH.")
+    if installer is not None:
+        assert await told("boxed") == (f"{runner} is not on the PATH", f"{runner} is not on the PATH.")
+        (tmp_path / installer).write_text("#!/bin/sh\n")
+        (tmp_path / installer).chmod(0o755)
+    assert await told("boxed") == ("its tools were never listed: toolscout refresh", "configured")
 
 
 async def test_an_index_behind_its_catalogue_is_noticed(settings: Settings) -> None:

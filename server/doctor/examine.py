@@ -219,7 +219,9 @@ async def _upstreams(settings: Settings, start: bool, progress: Progress) -> lis
             return [*checks, Check("servers", "ok", "none yet: the first start registers the starter set")]
         return [*checks, Check("servers", "warn", "none is configured", "Run: toolscout import, or toolscout add")]
     if not start:
-        return checks + [_before_start(config) or _as_it_was(config, settings) for config in configured.values()]
+        return checks + [
+            _before_start(config, settings) or _as_it_was(config, settings) for config in configured.values()
+        ]
     from toolscout.server.upstreams.pool import UpstreamPool
 
     gate, done = asyncio.Semaphore(_AT_ONCE), 0
@@ -228,7 +230,7 @@ async def _upstreams(settings: Settings, start: bool, progress: Progress) -> lis
         async def one(config: UpstreamConfig) -> Check:
             nonlocal done
             async with gate:
-                check = _before_start(config) or await _start(pool, config, settings)
+                check = _before_start(config, settings) or await _start(pool, config, settings)
             done += 1
             progress(done, len(configured))
             return check
@@ -236,16 +238,16 @@ async def _upstreams(settings: Settings, start: bool, progress: Progress) -> lis
         return checks + list(await asyncio.gather(*(one(config) for config in configured.values())))
 
 
-def _before_start(config: UpstreamConfig) -> Check | None:
+def _before_start(config: UpstreamConfig, settings: Settings) -> Check | None:
     """What can be said of an upstream without starting it, if that settles it."""
     name = f"server {config.name}"
     if config.disabled:
         return Check(name, "warn", "disabled in mcp.json", f"Run: toolscout enable {config.name}")
     if not config.command or config.references():
         return None
-    from toolscout.server.upstreams.process import find_program
+    from toolscout.server.launch import absent
 
-    if find_program(config.command, config.cwd, config.env.get("PATH")) is None:
+    if absent(config, settings.sandbox):
         return Check(name, "fail", f"{config.command} is not on the PATH.", _install_hint(config.command))
     return None
 

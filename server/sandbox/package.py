@@ -22,6 +22,7 @@ from filelock import AsyncFileLock
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError, UpstreamError
 from toolscout.files import write_json
+from toolscout.server.launch import uv_binary
 from toolscout.server.sandbox.box import Box, own_user
 from toolscout.server.sandbox.environment import base_environment, certificates
 from toolscout.server.sandbox.policy import Policy
@@ -128,6 +129,17 @@ def missing(config: UpstreamConfig, home: Path) -> bool:
     """Whether the next start of a sandboxed server has to install its package first."""
     key = _key(config)
     return key is not None and _installed(home / "sandbox" / key, home / "sandbox" / f"{key}.json") is None
+
+
+def installable(config: UpstreamConfig) -> bool:
+    """Whether a command line is that of a package, and what installs one for a sandbox is here."""
+    try:
+        package = read_package(config.command, config.args)
+        if package is not None:
+            _ = _found("npm") if package.runner == "npx" else uv_binary()
+    except ToolscoutError:
+        return False
+    return package is not None
 
 
 def _key(config: UpstreamConfig) -> str | None:
@@ -266,8 +278,6 @@ def _npm_program(package: Package, folder: Path) -> Path:
 
 
 async def _install_uv(package: Package, folder: Path, marker: str) -> Path:
-    from toolscout.server.launch import uv_binary
-
     uv = Path(uv_binary())
     env = {
         **_told(),

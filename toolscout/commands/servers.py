@@ -448,10 +448,9 @@ def _fresh(settings: Settings) -> bool:
 def _row(
     config: UpstreamConfig, counts: Mapping[str, int], settings: Settings, values: Mapping[str, str]
 ) -> dict[str, Any]:
-    from toolscout.server.launch import shown
+    from toolscout.server.launch import absent, shown
     from toolscout.server.upstreams.folder import last_failure
     from toolscout.server.upstreams.listing import public_url, without_secrets
-    from toolscout.server.upstreams.process import find_program
 
     missing = config.missing(values)
     approved, review = counts.get("approved", 0), counts.get("pending", 0) + counts.get("changed", 0)
@@ -460,7 +459,7 @@ def _row(
         state, why = "unavailable", f"disabled: toolscout enable {config.name}"
     elif missing:
         state, why = "needs_key", f"toolscout secret set {' '.join(missing)}"
-    elif config.command and find_program(config.command, config.cwd, config.env.get("PATH")) is None:
+    elif config.command and absent(config, settings.sandbox):
         state, why = "unavailable", f"{config.command} is not on the PATH"
     elif (failure := last_failure(settings.home, config)) is not None:
         state, why = "failed", failure.shown()
