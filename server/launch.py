@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
 
@@ -48,6 +49,9 @@ _RUNNERS = {
 }
 _SCRIPTED = r"(python|pypy)[\d.]*|node|nodejs|ruby|perl|php|(ba|z|da|k|fi)?sh|cmd|powershell|pwsh"
 _PLACEHOLDER = re.compile(r"<([A-Za-z][\w .:/|-]{0,60})>")
+_PART = re.compile(r"\$?\{([A-Za-z]\w{0,60})\}")
+"""What is a person's in an address of the catalogue."""
+_OF_A_URL = "%:/?#[]@!$&'()*+,;="
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _OWN_PREFIX = "TOOLSCOUT_"
@@ -57,9 +61,9 @@ _OWN_PREFIX = "TOOLSCOUT_"
 class Launch:
     """How one server of the catalogue is run.
 
-    ``entry`` is in the form of ``mcp.json``; its arguments may still hold ``<placeholders>``, whose names are
-    ``placeholders`` in their order. ``required`` are the variables that must be set for it. A placeholder for a secret
-    is not among the placeholders: a reference to a variable stands in its place, and that variable is required.
+    ``entry`` is in the form of ``mcp.json``; its arguments or address may still hold ``<placeholders>``, whose names
+    are ``placeholders`` in their order. ``required`` are the variables that must be set for it. A placeholder for a
+    secret is not among the placeholders: a reference to a variable stands in its place, and that variable is required.
     """
 
     server_id: str
@@ -75,20 +79,25 @@ class Launch:
         if len(values) > len(self.placeholders):
             wanted = ", ".join(f"<{name}>" for name in self.placeholders) or "none"
             raise BadInput(
-                f"{self.server_id} takes {len(self.placeholders)} values for its arguments ({wanted}), "
+                f"{self.server_id} takes {len(self.placeholders)} values of yours ({wanted}), "
                 f"and {len(values)} were given."
             )
         if len(values) < len(self.placeholders) or any(_PLACEHOLDER.fullmatch(value) for value in values):
             raise NotAllowed(self.unfilled())
         if any(not value.strip() or not value.isprintable() for value in values):
-            raise BadInput(f"A value for an argument of {self.server_id} is empty or holds control characters.")
-        given = iter(values)
-        args = [
+            raise BadInput(f"A value for {self.server_id} is empty or holds control characters.")
+        if not self.placeholders:
+            return dict(self.entry)
+        home = [str(Path(v).expanduser()) if v == "~" or v.startswith("~/") else v for v in values]
+        given = iter([quote(v, safe=_OF_A_URL) for v in values] if "url" in self.entry else home)
+
+        def fill(text: str) -> str:
             # A function: in a replacement text a backslash would be read as an escape.
-            _PLACEHOLDER.sub(lambda _: next(given), word)
-            for word in self.entry.get("args", ())
-        ]
-        return {**self.entry, "args": args} if self.placeholders else dict(self.entry)
+            return _PLACEHOLDER.sub(lambda _: next(given), text)
+
+        if "url" in self.entry:
+            return {**self.entry, "url": fill(self.entry["url"])}
+        return {**self.entry, "args": [fill(word) for word in self.entry["args"]]}
 
     def unfilled(self) -> str:
         """One sentence: what is missing, and the command that says it."""
@@ -228,10 +237,12 @@ def needs(server: Server) -> list[str]:
 
 
 def _yours(server: Server) -> tuple[list[str], list[str]]:
-    """What a person puts into a server's command line: names of its placeholders, and of variables for its keys."""
-    if server.install.url and not server.install.command:
-        return [], []
+    """What a person puts into a server's command line or address: names of its placeholders, and of variables for its
+    keys."""
     try:
+        if server.install.url and not server.install.command:
+            launch = _remote(server)
+            return list(launch.placeholders), [n for n in launch.required if f"${{{n}}}" in launch.entry["url"]]
         return _with_references(server.server_id, _words(server, ()))[1:]
     except ToolscoutError:
         return [], []
@@ -251,12 +262,16 @@ def runs(server: Server, entry: Mapping[str, Any]) -> bool:
         launch = catalogue_launch(server)
     except ToolscoutError:
         return False
-    if "url" in launch.entry:
-        return bool(entry.get("url") == launch.entry["url"])
-    line = "\n".join(map(str, [launch.entry["command"], *launch.entry["args"]]))
-    # A value that a person gave for a placeholder may be any text.
-    pattern = ".+".join(map(re.escape, _PLACEHOLDER.split(line)[::2]))
-    return re.fullmatch(pattern, "\n".join(map(str, [entry.get("command"), *(entry.get("args") or ())]))) is not None
+
+    def line(of: Mapping[str, Any]) -> str:
+        words = [of.get("url")] if "url" in launch.entry else [of.get("command"), *(of.get("args") or ())]
+        return "\n".join(map(str, words))
+
+    # A value that a person gave for a placeholder may be any text, but none that leads to another host.
+    pattern = ("[^/?#]+" if "url" in launch.entry else ".+").join(
+        map(re.escape, _PLACEHOLDER.split(line(launch.entry))[::2])
+    )
+    return re.fullmatch(pattern, line(entry)) is not None
 
 
 def package_of(entry: Mapping[str, Any]) -> str | None:
@@ -418,21 +433,27 @@ def _remote(server: Server) -> Launch:
 
     Raises NotAllowed where it cannot be told which header a value goes into.
     """
-    from toolscout.server.clients.redact import variable_name
+    from toolscout.server.clients.redact import secret_name, variable_name
 
-    url = str(server.install.url)
-    if own := re.findall(r"\{\w+\}", url):
-        raise NotAllowed(
-            f"The address of {server.server_id} has a part that is yours: {own[0]}.",
-            f"Put it in, then: toolscout add NAME --url {shlex.quote(url)}",
-        )
+    short = server.server_id.rpartition("/")[2]
+    names: list[str] = []
+    required: list[str] = []
+
+    def put(match: re.Match[str]) -> str:
+        if not secret_name(match[1]):
+            names.append(match[1])
+            return f"<{match[1]}>"
+        required.append(variable_name(f"{short} {match[1]}"))
+        return f"${{{required[-1]}}}"
+
+    url = _PART.sub(put, str(server.install.url))
     if server.install.auth == "oauth":
         transport = "sse" if server.transport == "sse" else "http"
-        return Launch(server.server_id, {"url": url, "transport": transport, "auth": "oauth"}, ())
-    wanted = [v for v in server.install.env if v.required]
-    short = server.server_id.rpartition("/")[2]
+        entry: dict[str, Any] = {"url": url, "transport": transport, "auth": "oauth"}
+        return Launch(server.server_id, entry, tuple(required), tuple(names))
+    parts = _PART.findall(str(server.install.url))
+    wanted = [v for v in server.install.env if v.required and v.name not in parts]
     headers: dict[str, str] = {}
-    required: list[str] = []
     for variable in wanted:
         if _VARIABLE.fullmatch(variable.name) is None:  # written as headers are: Authorization, X-Api-Key
             required.append(variable_name(f"{short} {variable.name}"))
@@ -443,8 +464,9 @@ def _remote(server: Server) -> Launch:
         else:
             raise NotAllowed(
                 f"The catalog does not say which header of {server.server_id} takes {variable.name}.",
-                f"Look at its homepage, then: toolscout add NAME --url {shlex.quote(url)} "
+                f"Look at its homepage, then: toolscout add NAME --url {shlex.quote(str(server.install.url))} "
                 "--header 'HEADER=${VARIABLE}'",
             )
-    entry: dict[str, Any] = {"url": url, "transport": "sse" if server.transport == "sse" else "http"}
-    return Launch(server.server_id, entry | ({"headers": headers} if headers else {}), tuple(required))
+    entry = {"url": url, "transport": "sse" if server.transport == "sse" else "http"}
+    entry |= {"headers": headers} if headers else {}
+    return Launch(server.server_id, entry, tuple(dict.fromkeys(required)), tuple(names))

@@ -10,7 +10,6 @@ import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
@@ -125,7 +124,7 @@ def _value(offer: Offer, number: int, content: Mapping[str, Any]) -> str:
             f"No usable value for <{label}> was given, so '{offer.server.server_id}' was not installed.",
             f"Ask again, or a person can type: {offer.launch.add_command()}",
         )
-    return str(Path(text).expanduser()) if text == "~" or text.startswith("~/") else text
+    return text
 
 
 def _schema(server: Server, launch: Launch) -> JsonObject:
@@ -140,7 +139,7 @@ def _schema(server: Server, launch: Launch) -> JsonObject:
         fields[_FIELD.format(number)] = {
             "type": "string",
             "title": label,
-            "description": f"Stands for <{label}> in the command. No password and no key: where it needs one, say no, "
+            "description": f"Stands for <{label}> above. No password and no key: where it needs one, say no, "
             f"and type in a terminal: {launch.add_command()}",
             "maxLength": _LONGEST_VALUE,
         }

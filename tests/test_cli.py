@@ -289,6 +289,54 @@ def test_placeholders_are_filled_in_order_or_asked_for() -> None:
     assert launch.catalogue_launch(server("pypi", command="uvx", args=["--with", "mcp<2,>1", "p"])).placeholders == ()
 
 
+def test_a_part_of_an_address_is_a_placeholder_and_a_secret_one_a_variable() -> None:
+    url = "https://{tenant}.h.example/${space}/mcp?key={api_key}"
+    record = server("url", url=url, env=[EnvVar(name="tenant", required=True)])
+    found = launch.catalogue_launch(record)
+    assert (found.placeholders, found.required) == (("tenant", "space"), ("Y_API_KEY",))
+    assert "headers" not in found.entry, "the variable is the part's"
+    filled = found.filled(["acme", "my notes"])
+    assert filled["url"] == "https://acme.h.example/my%20notes/mcp?key=${Y_API_KEY}"
+    assert launch.runs(record, filled) and not launch.runs(record, {"url": "https://evil.example/.h.example/x/mcp"})
+    assert launch.how_to_add(record) == (
+        "x/y needs values of yours for <tenant> and <space>, and a person can add it so: "
+        "toolscout add x/y --arg '<tenant>' --arg '<space>' (it takes Y_API_KEY from the environment)"
+    )
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_person_is_asked_for_what_a_server_of_the_catalog_takes(
+    home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    env = [EnvVar(name="ACME_TOKEN", required=True), EnvVar(name="ACME_REGION", required=True)]
+    record = server("none", command="prog", args=["--dir", "<folder>", "--db", "<database>"], env=env)
+    with Catalogue(Settings(home=home).database_url) as catalogue:
+        catalogue.put_server(record)
+    assert execute(["add", "x/y", "--no-check"]) == NotAllowed.exit_code
+    assert "toolscout add x/y --arg '<folder>' --arg '<database>'" in capsys.readouterr().err
+    answers = {"folder": "~/notes", "database": "postgres://me:h2nter2x@db.example/x", "Add it?": "y"}
+    answers |= {"ACME_TOKEN (Enter: later)": "" if later else "t0ken-v4lue", "ACME_REGION (Enter: later)": "eu"}
+    asked: list[tuple[str, bool]] = []
+
+    def answer(text: str, default: str | None = None, hide_input: bool = False, **_: Any) -> str:
+        asked.append((text, hide_input))
+        return answers[text]
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("typer.prompt", answer)
+    monkeypatch.setattr("typer.confirm", lambda text, **_: True)
+    assert execute(["add", "x/y", "--no-check", "--json"]) == 0
+    assert asked == [(text, text.startswith("ACME_TOKEN")) for text in answers if text != "Add it?"]
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["to_set"] == (["ACME_TOKEN"] if later else [])
+    kept, entry = json.loads((home / "secrets.json").read_text()), entries(home)["x/y"]
+    assert entry["args"][:3] == ["--dir", str(Path.home() / "notes"), "--db"]
+    assert entry["env"] == {"ACME_TOKEN": "${ACME_TOKEN}", "ACME_REGION": "${ACME_REGION}"}
+    for secret in ("h2nter2x", "t0ken-v4lue"):
+        assert secret not in (home / "mcp.json").read_text() + shown.out + shown.err
+    assert kept["ACME_REGION"] == "eu" and ("ACME_TOKEN" in kept) is not later and len(kept) == (2 if later else 3)
+
+
 def test_what_is_said_of_a_server_to_add() -> None:
     assert launch.how_to_add(server("npm", package="a")) == "A person can add it: toolscout add x/y"
     keyed = server("npm", package="a", args=["--brave-api-key", "<key>"])

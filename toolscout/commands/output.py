@@ -103,6 +103,13 @@ def agreed(question: str) -> bool:
         return typer.confirm(printable(question), default=True, err=True)
 
 
+def ask(question: str, *, hidden: bool = False, default: str | None = None) -> str:
+    """Ask for a value on stderr, again until there is one or the default is taken. Without ``hidden`` it is echoed."""
+    with redirect_stdout(sys.stderr):
+        answer = typer.prompt(printable(question), default, hide_input=hidden, show_default=False, err=True)
+    return str(answer).strip()
+
+
 def said_to_stay(names: Sequence[str], file: str) -> str:
     """Names of kept secrets whose value another one of ``file`` did not replace, as a sentence."""
     return (

@@ -23,7 +23,19 @@ from toolscout.commands.confining import (
     sandbox_entry,
 )
 from toolscout.commands.listing import exit_if_failed, list_added, show_listed
-from toolscout.commands.output import AsJson, Yes, confirm, emit, note, printable, say, show_diff, table, with_engine
+from toolscout.commands.output import (
+    AsJson,
+    Yes,
+    ask,
+    confirm,
+    emit,
+    note,
+    printable,
+    say,
+    show_diff,
+    table,
+    with_engine,
+)
 from toolscout.errors import BadInput, NotFound, StorageError, ToolscoutError
 from toolscout.records import Server, ServerState, age_shown, publisher_shown, warning_shown
 from toolscout.secret_store import known_values, open_store
@@ -81,7 +93,7 @@ def add(
     arg: Annotated[
         list[str] | None,
         typer.Option(
-            help="Catalog server: a value for the next placeholder in its command line. Repeatable.",
+            help="Catalog server: a value for the next placeholder in its command line or address. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -108,7 +120,8 @@ def add(
 
     Shows what will run and asks first. Packages from PyPI run isolated through uv, those from npm through npx. A value
     that looks like a secret is kept apart (toolscout secret): its entry holds a reference.
-    Servers of the catalog that are run with a folder or an address of yours get it by --arg. In a sandbox (Linux,
+    Servers of the catalog that take a folder, an address or a key of yours ask for it; --arg says it beforehand. In a
+    sandbox (Linux,
     bubblewrap) a server sees no files of yours and no network but what the --allow options open. Exits with 5 if the
     server does not start or lists nothing; it stays configured. A missing key or login is no failure.
 
@@ -126,7 +139,8 @@ def add(
         return
     if not cwd:
         command = from_here(command or [])
-    server_id, entry, required = _entry(name, command or [], url, transport, beside or (), arg or (), settings)
+    asks = sys.stdin.isatty() and not yes
+    server_id, entry, required = _entry(name, command or [], url, transport, beside or (), arg or (), settings, asks)
     _merge_options(entry, header or (), env or (), cwd)
     if oauth:
         if "url" not in entry:
@@ -163,8 +177,13 @@ def add(
         note(f"  kept among your secrets, not in its entry: {', '.join(kept)}")
     wanted = [n for n in dict.fromkeys([*required, *config.references()]) if n not in values and n not in kept]
     if wanted:
-        note(f"  it needs values of yours: toolscout secret set {' '.join(wanted)}")
+        how = ", ".join(wanted) if asks else f"toolscout secret set {' '.join(wanted)}"
+        note(f"  it needs values of yours: {how}")
     confirm("Add it?", yes)
+    if asks:
+        given = {n: ask(f"{n} (Enter: later)", hidden=required.get(n, True), default="") for n in wanted}
+        kept |= {name: value for name, value in given.items() if value}
+        wanted = [name for name in wanted if name not in kept]
     open_store(settings).update(kept)
     from toolscout.server.sandbox.package import forget
 
@@ -197,9 +216,14 @@ def _entry(
     beside: Sequence[str],
     values: Sequence[str],
     settings: Settings,
-) -> tuple[str, dict[str, Any], list[str]]:
-    """Server id, entry and required variables for what the person named."""
-    from toolscout.server.launch import catalogue_launch, npm_entry, pypi_entry
+    asks: bool,
+) -> tuple[str, dict[str, Any], dict[str, bool]]:
+    """Server id, entry and required variables for what the person named; of each variable whether it is secret.
+
+    ``asks``: for what a person's own values go into and ``values`` has none for.
+    """
+    from toolscout.server.clients.redact import secret_name
+    from toolscout.server.launch import catalogue_launch, from_here, npm_entry, pypi_entry
 
     registry, _, package = name.partition(":")
     if values and (url or command or (registry in ("npm", "pypi") and package)):
@@ -208,20 +232,27 @@ def _entry(
         if command:
             raise BadInput("Give a command or --url, not both.")
         kind = {"transport": transport} if transport else {}
-        return name, {"url": url, **kind}, []
+        return name, {"url": url, **kind}, {}
     if registry in ("npm", "pypi") and package:
         plain = package.rpartition("@")[0] or package if registry == "npm" else package.split("==")[0].split("@")[0]
         with suppress(ToolscoutError):  # what the pack knows of it is told, but not needed
             if (box := open_pack(settings)) is not None and (known := box.server_of(f"{registry}:{plain}")) is not None:
                 _say_facts(known)
         entry = npm_entry(package, command) if registry == "npm" else pypi_entry(package, command, extra=beside)
-        return plain, entry, []
+        return plain, entry, {}
     if command:
-        return name, {"command": command[0], "args": list(command[1:])}, []
+        return name, {"command": command[0], "args": list(command[1:])}, {}
     server = _known_server(name, settings)
     _say_facts(server)
     launch = catalogue_launch(server, known_values(settings))
-    return server.server_id, launch.filled(values), list(launch.required)
+    if asks:
+        values = [*values, *map(ask, launch.placeholders[len(values) :])]
+    plain_names = {v.name for v in server.install.env if not (v.secret or secret_name(v.name))}
+    return (
+        server.server_id,
+        launch.filled(from_here(values)),
+        {name: name not in plain_names for name in launch.required},
+    )
 
 
 def _say_facts(server: Server) -> None:
