@@ -358,3 +358,28 @@ def test_formats_are_kept_to_where_the_draft_enforces_them() -> None:
     assert misformed({"url": "Instruments"}, later) == misformed({"url": "Instruments"}, undated) == []
     assert validate({"url": "Instruments"}, schema) == [], "what others send is not held to it"
     assert misformed({"url": "x"}, {**schema, "allOf": 5}) == []
+
+
+@pytest.mark.parametrize("word", ["oneOf", "anyOf"])
+@pytest.mark.parametrize("tag", [{"const": "box"}, {"enum": ["box"]}])
+def test_of_alternatives_the_meant_one_is_explained(word: str, tag: dict[str, Any]) -> None:
+    circle = {"properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}, "required": ["kind", "r"]}
+    box = {
+        "properties": {"kind": tag, "w": {"type": "number"}, "h": {"type": "number"}},
+        "required": ["kind", "w", "h"],
+    }
+    schema = {"properties": {
+        "shape": {word: [{"type": "object", **circle}, {"type": "object", **box}]},
+        "page": {word: [{"type": "integer"}, {"type": "null"}]},
+    }}  # fmt: skip
+
+    def said(**arguments: Any) -> list[str]:
+        return [problem.line() for problem in validate(arguments, schema)]
+
+    assert said(shape={"kind": "box", "w": "5"}) == [
+        "$.shape.h: required, but missing. (number)",
+        '$.shape.w: "5" is a string, not number. Send 5 without quotes.',
+    ], "of the member whose tag it is, though another has as few errors"
+    assert said(page="5") == ['$.page: "5" is a string, not integer or null. Send 5 without quotes.']
+    (line,) = said(shape='{"kind": "box", "w": 1, "h": 2}')
+    assert line.endswith("is a string, not object. Send it as JSON, not as text that holds JSON.")

@@ -367,8 +367,7 @@ def _explain_error(error: Any, arguments: JsonObject, schema: JsonObject) -> lis
     if kind == "enum":
         options = list(error.kind.options)
         return [Problem(path, f"{_show(instance)} is not one of {_options(options)}.", _enum_hint(instance, options))]
-    if kind == "type":
-        types = list(error.kind.types)
+    if types := list(error.kind.types) if kind == "type" else _types_wanted(error):
         return [
             Problem(path, f"{_show(instance)} is {_kind(instance)}, not {_or(types)}.", _type_hint(instance, types))
         ]
@@ -376,21 +375,41 @@ def _explain_error(error: Any, arguments: JsonObject, schema: JsonObject) -> lis
 
 
 def _best_branch(error: Any) -> list[Any] | None:
-    """Of the alternatives that all failed, the one the value came closest to: right type, then fewest errors."""
+    """Of the alternatives that all failed, the one the value came closest to: right type, right tag, fewest errors."""
     branches = [b for b in getattr(error.kind, "context", None) or [] if b]
     base = len(error.instance_path)
 
-    def rank(branch: list[Any]) -> tuple[bool, int]:
+    def rank(branch: list[Any]) -> tuple[bool, bool, int]:
         wrong_kind = any(
             len(e.instance_path) == base and getattr(e.kind, "name", "") in ("type", "enum", "const") for e in branch
         )
-        return wrong_kind, len(branch)
+        wrong_tag = any(len(e.instance_path) == base + 1 and _is_tag(e.kind) for e in branch)
+        return wrong_kind, wrong_tag, len(branch)
 
     if not branches:
         return None
     best = min(branches, key=rank)
     # All of the wrong type: no branch is closer than another, say it of all at once.
     return best if not rank(best)[0] or len(branches) == 1 else _merged_types(branches, base)
+
+
+def _is_tag(kind: Any) -> bool:
+    """Whether a single value was allowed, as of what tells the members of a union apart."""
+    return getattr(kind, "name", "") == "const" or (getattr(kind, "name", "") == "enum" and len(kind.options) == 1)
+
+
+def _types_wanted(error: Any) -> list[str]:
+    """The types of alternatives none of which takes a value of this type; empty where one failed otherwise."""
+    base, found = len(error.instance_path), []
+    for branch in getattr(error.kind, "context", None) or []:
+        types = [
+            t for e in branch if getattr(e.kind, "name", "") == "type" and len(e.instance_path) == base
+            for t in e.kind.types
+        ]  # fmt: skip
+        if not types:
+            return []
+        found += types
+    return list(dict.fromkeys(found))
 
 
 def _merged_types(branches: list[list[Any]], base: int) -> list[Any] | None:
