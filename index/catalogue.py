@@ -33,6 +33,7 @@ _HELD = f"""SELECT tool_id FROM tool WHERE review <> '{Review.APPROVED}' UNION
 SELECT tool_id FROM tool JOIN server ON server.server_id = tool.server_id WHERE state = '{ServerState.QUARANTINED}'"""
 _THERE = "SELECT 1 FROM tool WHERE tool_id = :tool_id"
 _STANDINGS = "SELECT tool_id, review, accepted, title FROM tool WHERE server_id = :server_id"
+_WAITING = f"SELECT DISTINCT server_id FROM tool WHERE review IN ('{Review.PENDING}', '{Review.CHANGED}')"
 
 
 @dataclass
@@ -276,6 +277,10 @@ class Catalogue:
     def held(self) -> frozenset[str]:
         """Ids of all tools that are not approved, or whose server is quarantined."""
         return frozenset(row[0] for row in self._look(_HELD, {}))
+
+    def waiting(self) -> frozenset[str]:
+        """Ids of servers with tools that wait for a review."""
+        return frozenset(row[0] for row in self._look(_WAITING, {}))
 
     def has_tool(self, tool_id: str) -> bool:
         """Whether there is a tool of that id."""

@@ -28,6 +28,7 @@ from toolscout.server.find import (
     ADVICE_DENIED,
     ADVICE_FAILING,
     ADVICE_PROBED,
+    ADVICE_UNREVIEWED,
     LOOK,
     advice_filtered,
     advice_on,
@@ -264,7 +265,7 @@ class Engine:
                 signature_of=self._signature, pool=self.pool,
                 settings=self.settings, installer=self._installer, governor=self.governor,
                 look_again=self._relisting.look_again if self._loading is not None else None, look=self._holds.look,
-                terminal=self.terminal,
+                waiting=self._waiting, terminal=self.terminal,
             )  # fmt: skip
         return self._invoker
 
@@ -410,12 +411,22 @@ class Engine:
             answer, state_of=self.state_of, detail=detail, advice=advice, missing=self.missing_values,
             failure=self.failure, terminal=self.terminal,
         )  # fmt: skip
-        if missed:
-            shaped["advice"] = " ".join(filter(None, (missed, shaped.get("advice"))))
+        said = [missed, shaped.get("advice", "")]
+        if answer.no_match or answer.doubtful or servers:
+            said.append(await self._unreviewed(servers))
+        if any(said):
+            shaped["advice"] = " ".join(filter(None, said))
         text = query or "; ".join(f"{r.get('server', '')} {r['tool']}".strip() for r in requests)
         self.journal.note("find", text, shaped["tools"][0]["tool_id"] if shaped["tools"] else None,
                           "no_match" if answer.no_match else "ok", started)  # fmt: skip
         return shaped
+
+    async def _unreviewed(self, servers: Sequence[str] | None) -> str:
+        """That tools of configured servers, of all or of these, are not found because they wait for a review."""
+        waiting = await self._run(self._open_catalogue().waiting)
+        names = [name for name in self._enabled() if name in waiting and (not servers or name in servers)]
+        commands = ", ".join(f"toolscout review {shlex.quote(name)}" for name in names[:_SIMILAR])
+        return worded(ADVICE_UNREVIEWED, self.terminal).format(commands=commands) if names else ""
 
     def _failing(self, index: SearchIndex | LayeredIndex, answer: Answer, text: str) -> dict[str, str]:
         """Servers of the pack that a search found or names, and that are configured here and could not be listed, with
@@ -877,6 +888,15 @@ class Engine:
         """List a server that has announced changes. Nothing new in them is trusted, but for the first tools of one that
         had none when it was added."""
         await self.refresh_server(name, trust=False if name in self._on_trial else None)
+
+    async def _waiting(self, name: str) -> int:
+        """How many tools of a server, as it lists them now, wait for a review; 0 where it cannot be told quickly."""
+        try:
+            async with asyncio.timeout(_RECORD_SECONDS):
+                change = await self.refresh_server(name, reindex=False, fresh=False)
+        except (ToolscoutError, TimeoutError):
+            return 0  # it is listed again, and held until then
+        return sum(tool_id in self._holds for tool_id in change.waiting)
 
     def _is_stale(self) -> bool:
         """Whether the catalogue has changes that the index lacks: a process was killed between the two."""

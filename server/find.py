@@ -54,6 +54,9 @@ ADVICE_UNLISTED = (
     "{server_id} is configured, but its tools could not be listed: the user logs in or mends it, then types: "
     "toolscout refresh {server_id}"
 )
+ADVICE_UNREVIEWED = (
+    "New or changed tools wait for the user's review and are not found before; the user types: {commands}"
+)
 ADVICE_FAILING = "{name}, which may serve this, is configured here but does not work: {why}. The user types: {command}"
 ADVICE_SERVER_KEY = (
     "kind server: it takes {needs} from the user, and its tools are known once it is installed. The user sets that and "
@@ -86,6 +89,7 @@ _IN_A_TERMINAL = {
     ADVICE_UNLISTED: "{server_id} is configured, but its tools could not be listed. Log in or mend it, then run: "
     "toolscout refresh {server_id}",
     ADVICE_FAILING: "{name}, which may serve this, is configured here but does not work: {why}. Run: {command}",
+    ADVICE_UNREVIEWED: "New or changed tools wait for your review and are not found before: {commands}",
     ADVICE_MISSING: "{server_id} lacks a value here: toolscout secret set {names}",
     ADVICE_KEY: "{server_id} is not installed and needs {needs}. Set that, then run: toolscout add {server_id}",
     ADVICE_INSTALL: "{server_id} is not installed. To add it, run: toolscout add {server_id}",

@@ -55,7 +55,8 @@ class Invoker:
     ``find_tool`` and ``server_of`` look up records, ``suggest_ids`` gives the ids nearest to a wrong one,
     ``signature_of`` the signature of such a one, both without asking the catalogue. Without an
     ``installer`` nobody is asked whether a server may be installed; without a ``governor`` no policy holds. ``look``
-    brings what ``find_tool`` knows of a tool up to date. ``terminal``: a person at a command line reads the answers.
+    brings what ``find_tool`` knows of a tool up to date; ``waiting`` lists a server anew, and says how many of its
+    tools wait for a review. ``terminal``: a person at a command line reads the answers.
     """
 
     def __init__(
@@ -70,9 +71,11 @@ class Invoker:
         governor: Governor | None = None,
         look_again: Callable[[str], None] | None = None,
         look: Callable[[str], Awaitable[None]] | None = None,
+        waiting: Callable[[str], Awaitable[int]] | None = None,
         terminal: bool = False,
     ) -> None:
         self._look = look
+        self._waiting = waiting
         self._worded = partial(worded, terminal=terminal)
         self._look_again = look_again
         self._find_tool = find_tool
@@ -230,6 +233,7 @@ class Invoker:
     ) -> JsonObject:
         try:
             admit = partial(self._admit, tool.tool_id)  # what the server says of it may be known only when it lives
+            told = self._pool.told(tool.server_id)
             result = await self._pool.call_raw(tool.server_id, tool.name, sent, timeout=timeout, admit=admit, **relayed)
             # Checked, not rebuilt: the client would get a bare protocol error for what is no tool result.
             result = named(tool.server_id, checked(tool.server_id, tool.name, result))
@@ -237,7 +241,8 @@ class Invoker:
             answer = result if passage is None else passage.finish(result)
             if answer.get("resultType") == "input_required":
                 return answer
-            return _remarked(answer, hint, self._started_anew(tool.server_id, who()))
+            news = await self._news(tool.server_id) if self._pool.told(tool.server_id) != told else ""
+            return _remarked(answer, hint, self._started_anew(tool.server_id, who()), news)
         except Refused as error:
             if error.code == _INVALID_PARAMS:
                 return _noted(passage, "upstream_error", _failure(error, passage, _usage(tool)))
@@ -263,6 +268,14 @@ class Invoker:
             return ""
         why = ended or "it was stopped"
         return f"'{server_id}' was started anew since your last call: {why}. What it held in memory is gone."
+
+    async def _news(self, server_id: str) -> str:
+        """What to say of a server that has told, in the middle of a call, that its tools have changed."""
+        if self._waiting is None or not (count := await self._waiting(server_id)):
+            return ""
+        how = self._worded(LOOK_AT).format(command=f"toolscout review {shlex.quote(server_id)}")
+        tools = "1 tool" if count == 1 else f"{count} tools"
+        return f"{tools} of '{server_id}', new or changed, may be called once the user has approved them. {how}"
 
     def _sandbox_hint(self, tool: Tool, sent: JsonObject, failure: JsonObject | UpstreamError) -> str:
         """What a person opens in the server's sandbox, where a call seems to have failed for want of it."""

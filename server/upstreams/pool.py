@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import count
@@ -56,6 +57,7 @@ class UpstreamPool:
         self.marker = uuid.uuid4().hex
         self._settings = settings
         self._load = load
+        self._told: Counter[str] = Counter()
         self._on_tools_changed = on_tools_changed or (lambda server_id: None)
         self._telemetry = telemetry or Telemetry()
         self._upstreams: dict[tuple[str, str], Upstream] = {}
@@ -137,6 +139,10 @@ class UpstreamPool:
         upstream = self._upstreams.get((server_id, OWNER.get())) or self._upstreams.get((server_id, ""))
         return (upstream.life, upstream.ended) if upstream is not None and upstream.is_process else (0, "")
 
+    def told(self, server_id: str) -> int:
+        """How often an upstream has said that its tools have changed."""
+        return self._told[server_id]
+
     async def stop(self, server_id: str) -> None:
         """Stop one upstream now (its configuration has changed or gone). Nothing happens if it does not run."""
         gone = [self._upstreams.pop(key) for key in list(self._upstreams) if key[0] == server_id]
@@ -188,6 +194,7 @@ class UpstreamPool:
 
     def _changed(self, owner: str, server_id: str) -> None:
         self._spoke[server_id] = owner
+        self._told[server_id] += 1
         self._on_tools_changed(server_id)
 
     # when they end
