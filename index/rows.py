@@ -12,7 +12,7 @@ from typing import Any
 
 from toolscout.errors import BadInput
 from toolscout.jsonl import well_formed
-from toolscout.records import Call, Record, Server, Tool, Trajectory
+from toolscout.records import Call, Record, Server, Tool, Trajectory, canonical_json
 
 MAX_ID = 2000
 """Longest id stored, in UTF-8 bytes; a database index holds no more."""
@@ -111,6 +111,29 @@ def reads_as(row: Mapping[str, Any], fingerprint: str | None, title: str | None)
         return True
     # Letters are not all that a model reads, but of plain ASCII they are all that says something.
     return bool(said.isascii() and said.isprintable() and _letters(said) in _letters(row["name"]))
+
+
+def settled(row: dict[str, Any], known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The row as ``known`` words it, where no more than the order differs of lists whose order means nothing: many
+    servers write such a list from a set, and so in another order at each start."""
+    if known is None or row["fingerprint"] in ("", known["fingerprint"]):
+        return row
+    if any(canonical_json(_unordered(row[name])) != canonical_json(_unordered(known[name])) for name in _FINGERPRINTED):
+        return row
+    return row | {name: known[name] for name in (*_FINGERPRINTED, "fingerprint")}
+
+
+def _unordered(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unordered(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: sorted(map(canonical_json, item))
+        if name in ("enum", "required", "type") and isinstance(item, list)
+        else _unordered(item)
+        for name, item in value.items()
+    }
 
 
 def _letters(text: str) -> str:

@@ -24,7 +24,7 @@ from toolscout.index.reading import (
     entity_keys,
 )
 from toolscout.index.reviews import forget, pins, remember, remember_gone
-from toolscout.index.rows import exemplar_row, plain, reads_as, server_row, tool_row, trajectory_row
+from toolscout.index.rows import exemplar_row, plain, reads_as, server_row, settled, tool_row, trajectory_row
 from toolscout.index.statements import chunks, inserting, now, upsert
 from toolscout.jsonl import well_formed
 from toolscout.records import Call, Review, Server, ServerState, Tool, Trajectory, canonical_json
@@ -148,6 +148,7 @@ def put_tools(
                 if not _own_id(row) or _own_id(old):
                     raise _foreign(tool_id, old["server_id"], row["server_id"])
                 old = pin = None
+            row = settled(row, old)
             if guards is not None and (old is None or any(old[k] != row[k] for k in ("fingerprint", "title"))):
                 row["findings"] = guards.findings(tool_id, row["findings"])
             if old is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolscout.errors import BadInput
-from toolscout.index.rows import plain, reads_as, tool_row
+from toolscout.index.rows import plain, reads_as, settled, tool_row
 from toolscout.records import Review, Tool
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Holds:
         def work() -> tuple[frozenset[str], bool]:
             catalogue = self._open()
             known = catalogue.standings(server_id)
-            return held_against(known, listed() if known or catalogue.get_server(server_id) else ())
+            return held_against(catalogue, known, listed() if known or catalogue.get_server(server_id) else ())
 
         differing, news = await asyncio.to_thread(work)
         self._differing[server_id] = differing
@@ -117,13 +117,18 @@ class Holds:
         self.ids = self._judged.union(*self._differing.values())
 
 
-def held_against(known: Mapping[str, Standing], listed: Iterable[Tool]) -> tuple[frozenset[str], bool]:
+def held_against(
+    catalogue: Catalogue, known: Mapping[str, Standing], listed: Iterable[Tool]
+) -> tuple[frozenset[str], bool]:
     """Ids of tools that are listed with another text than was approved, or that are not known; and whether there is
     anything that the catalogue lacks: those, or a tool that had changed and is again as it was approved."""
     differing, back = set(), False
     for tool in listed:
         row = _stored(tool)
         standing = known.get(row["tool_id"])
+        if standing is not None and row["fingerprint"] != standing.accepted:
+            stored = catalogue.get_tool(row["tool_id"])
+            row = settled(row, tool_row(stored) if stored is not None else None)
         if standing is None or (
             standing.review is Review.APPROVED and not reads_as(row, standing.accepted, standing.title)
         ):

@@ -19,6 +19,7 @@ from toolscout.records import Call, Review, Server, ServerState, Tool
 from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.doctor.examine import examine
 from toolscout.server.engine import Engine
+from toolscout.server.holds import held_against
 from toolscout.server.policy.audit import read_log
 from toolscout.server.upstreams.comparison import Comparison
 from toolscout.settings import Settings
@@ -299,6 +300,30 @@ async def test_a_tool_that_a_server_has_grown_is_not_called_before_a_person_saw_
     assert tool is not None
     assert tool.review is Review.PENDING
     assert "quarantined" in await pay(engine, WIRE)
+
+
+def of_two(*order: str, const: Any = 1) -> dict[str, Any]:
+    unit = {"type": list(order), "enum": list(order), "const": const}
+    return {"type": "object", "properties": {"unit": unit, "by": {"type": "string"}}, "required": list(order)}
+
+
+@pytest.mark.parametrize(("schema", "held"), [
+    (of_two("string", "null"), False),
+    (of_two("string", "null", const=True), True),
+    (of_two("string", "null", "number"), True),
+])  # fmt: skip
+def test_another_order_of_what_is_a_set_is_no_change_of_a_tool(
+    settings: Settings, schema: dict[str, Any], held: bool
+) -> None:
+    def tool(schema: dict[str, Any]) -> Tool:
+        return Tool(tool_id="s/t", server_id="s", name="t", description="Converts.", input_schema=schema)
+
+    with Catalogue(settings.database_url) as catalogue:
+        catalogue.put_server(Server(server_id="s"), [tool(of_two("null", "string"))], trust=True)
+        differing, news = held_against(catalogue, catalogue.standings("s"), [tool(schema)])
+        assert (bool(differing), news) == (held, held)
+        change = catalogue.put_server(Server(server_id="s"), [tool(schema)], trust=False)
+        assert (change.changed, change.waiting) == ((["s/t"], ["s/t"]) if held else ([], []))
 
 
 GROWING = """

@@ -305,7 +305,7 @@ def _differing(settings: Settings, name: str, tools: list[Tool]) -> frozenset[st
     try:
         with Catalogue(settings.database_url) as catalogue:
             known = catalogue.standings(name)
-            return frozenset(tool_id for tool_id in held_against(known, tools)[0] if tool_id in known)
+            return frozenset(tool_id for tool_id in held_against(catalogue, known, tools)[0] if tool_id in known)
     except ToolscoutError:
         return frozenset()  # a check of its own says what is wrong with it
 
