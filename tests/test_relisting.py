@@ -90,7 +90,10 @@ async def test_what_passes_is_tried_until_it_goes_well() -> None:
     await relist.close()
 
 
-async def test_who_wants_a_tool_does_not_wait_for_what_has_failed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ask", [Relisting.look_again, Relisting.announce])
+async def test_who_wants_a_tool_and_a_server_that_speaks_again_do_not_wait_for_what_has_failed_often(
+    ask: Callable[[Relisting, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = Work(StorageError("full"))
     relist = Relisting(work)
     real_wait = relist._wait
@@ -103,7 +106,7 @@ async def test_who_wants_a_tool_does_not_wait_for_what_has_failed_often(monkeypa
     await eventually(lambda: work.calls == 1)
     await asyncio.sleep(0.05)
     assert work.done == []
-    relist.look_again("a")
+    ask(relist, "a")
     await eventually(lambda: work.done == ["a"])
     await relist.close()
 

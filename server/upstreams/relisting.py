@@ -21,9 +21,9 @@ class Relisting:
     """One task for each server that has something to list; ``work(name)`` lists it and stores what it found.
 
     What fails for want of room, of a lock, or of an answer is tried again after 2, 4, ... at most 60 seconds, until it
-    goes well; sooner where somebody wants one of its tools. A server that is not configured any more, or may not be
-    started (a secret is missing), is let be until it is announced again. Logged are kinds of errors: their texts are
-    the servers'.
+    goes well; sooner where it speaks again or somebody wants one of its tools. A server that is not configured any
+    more, or may not be started (a secret is missing), is let be until it is announced again. Logged are kinds of
+    errors: their texts are the servers'.
     """
 
     def __init__(self, work: Callable[[str], Awaitable[object]]) -> None:
@@ -34,8 +34,9 @@ class Relisting:
         self._wanted: dict[str, asyncio.Event] = {}
 
     def announce(self, name: str) -> None:
-        """The server says that its tools have changed."""
+        """The server says that its tools have changed. What has failed before is not waited for any longer."""
         self._again.add(name)
+        self._wanted.setdefault(name, asyncio.Event()).set()
         if name not in self._tasks:
             task = self._tasks[name] = asyncio.create_task(self._run(name))
             task.add_done_callback(lambda done: self._ended(name, done))
@@ -46,7 +47,6 @@ class Relisting:
         if now - self._looked.get(name, -_LOOK_AGAIN_SECONDS) >= _LOOK_AGAIN_SECONDS:
             self._looked[name] = now
             self.announce(name)
-            self._wanted.setdefault(name, asyncio.Event()).set()
 
     async def close(self) -> None:
         """Stop at once; returns when nothing runs any more."""
@@ -61,7 +61,7 @@ class Relisting:
             self.announce(name)
 
     async def _wait(self, name: str, seconds: float) -> None:
-        """So many seconds; where somebody wants a tool, the shortest wait is enough."""
+        """So many seconds; where the server speaks or somebody wants a tool, the shortest wait is enough."""
         await asyncio.sleep(_SETTLE_SECONDS)
         wanted = self._wanted.setdefault(name, asyncio.Event())
         with suppress(TimeoutError):
