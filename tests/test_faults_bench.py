@@ -14,7 +14,9 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+from chaos.clients import LoadClient  # noqa: E402
 from chaos.judge import judged, raised  # noqa: E402
+from chaos.tally import Tally  # noqa: E402
 from chaos.watch import growth  # noqa: E402
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -47,6 +49,25 @@ def test_the_judge_of_protocol_errors() -> None:
     assert raised(-32602, "Unknown tool")[0] == "error"
     assert raised(-32603, "Internal error")[0] == "untyped"
     assert raised(None, "")[0] == "untyped"
+
+
+def test_a_back_off_in_calm_may_last_as_long_as_its_first_refusal_says() -> None:
+    tally = Tally()
+    tally.quiet_since = tally.now()
+    world: Any = SimpleNamespace()
+
+    def violations(upstream: str, wait: float, stdio: bool = False) -> int:
+        tally.violations.clear()
+        client = over_stdio if stdio else over_http
+        text = f"'{upstream}' failed 3 times in a row and is left alone for another {wait} s. Last: it exited"
+        client._note("invoke", upstream, "error", "left_alone", text, "", True, 5.0)
+        return len(tally.violations)
+
+    over_http, over_stdio = (LoadClient(n, world, tally, 1, stdio=bool(n)) for n in range(2))
+    assert violations("alpha", 1.0) == 1  # one process for all: whoever lifted the fault has tried it
+    for stdio in (False, True):
+        assert violations("gamma", 2.0, stdio) == violations("gamma", 1.9, stdio) == 0
+        assert violations("gamma", 4.0, stdio) == 1  # it has failed again
 
 
 def test_growth_is_seen() -> None:

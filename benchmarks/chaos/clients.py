@@ -12,13 +12,15 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from mcp.shared.exceptions import MCPError
 
-from chaos.judge import judged, raised
+from chaos.judge import judged, left_alone, raised
 from chaos.tally import Tally
-from chaos.world import STDIO, WEB, World
+from chaos.world import SHARED, STDIO, WEB, World
 
 CALL_SECONDS = 4.0
 _PATIENCE = 60.0
 """Longest that any call may stay without an answer: start, call and back-off limits together are well below."""
+_ROUNDED = 0.1
+"""Seconds by which two announcements of the same moment may differ."""
 _NUMBERS = count(1)
 
 
@@ -74,6 +76,7 @@ class LoadClient:
         self._life = life
         self._mode = "auto" if number % 2 else "legacy"
         self._asked_since: dict[str, float] = {}
+        self._left_until: dict[str, tuple[float, float]] = {}
 
     def _client(self) -> Client[Any]:
         if not self._stdio:
@@ -135,7 +138,7 @@ class LoadClient:
         where = f"{self.name} {operation} {upstream}"
         if outcome == "error":
             tally.errors[f"{fault or 'calm'}: {kind}"] += 1
-            if calm and not self._first(upstream, kind):
+            if calm and not self._recovering(upstream, kind, text, tally.now() - ms / 1000):
                 tally.violate("no error in calm", f"{where}: {text[:300]}")
         elif outcome == "wrong":
             tally.violate("right answer to the right client", f"{where}: {kind}")
@@ -146,6 +149,17 @@ class LoadClient:
         if calm and operation == "invoke":  # the others do not reach the upstream
             self._asked_since[upstream] = tally.quiet_since
 
-    def _first(self, upstream: str, kind: str) -> bool:
-        """Whether this Toolscout may still be recovering: the one over HTTP has been tried, the others have not."""
-        return self._stdio and (self._asked_since.get(upstream) != self._tally.quiet_since or kind == "left_alone")
+    def _recovering(self, upstream: str, kind: str, text: str, began: float) -> bool:
+        """Whether an error in calm is the rest of a fault: this client's process of the upstream was not tried since.
+
+        Where it is left alone, only until the moment that its first refusal in this calm has named.
+        """
+        if not self._stdio and upstream in SHARED:
+            return False
+        if kind != "left_alone":
+            return self._stdio and self._asked_since.get(upstream) != self._tally.quiet_since
+        wait, quiet = left_alone(text), self._tally.quiet_since
+        self._tally.waited["calm"] = max(self._tally.waited["calm"], wait)
+        if self._left_until.get(upstream, (0.0, 0.0))[0] != quiet:
+            self._left_until[upstream] = quiet, self._tally.now() + wait + _ROUNDED
+        return began + wait <= self._left_until[upstream][1]

@@ -16,6 +16,7 @@ _BARE = re.compile(
 )
 _STDERR = re.compile(r"\nIts stderr ends with:.*", re.DOTALL)
 """What an upstream has said itself, shown for what it is."""
+_LEFT_ALONE = re.compile(r"left alone for another ([\d.]+) s")
 _STATED = (
     ("unknown_tool", re.compile(r"^No tool has the id ")),
     ("database", re.compile(r"^The catalog's database reports: ")),
@@ -68,3 +69,9 @@ def raised(code: int | None, message: str) -> tuple[str, str]:
     if code in _PROTOCOL and message.strip() and not _BARE.search(message):
         return "error", f"rpc {code}"
     return "untyped", f"code {code}: {message[:300]}"
+
+
+def left_alone(text: str) -> float:
+    """For how many seconds more a server is left alone, as its error says."""
+    found = _LEFT_ALONE.search(text)
+    return float(found[1]) if found else 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,14 +12,14 @@ from fastmcp import Client
 
 from chaos.clients import Lost, ask
 from chaos.injectors import FAULTS, Fault, Site
+from chaos.judge import left_alone
 from chaos.tally import Tally
 from chaos.world import World
 
 _ALLOWED = 2
 """Calls until one goes well: the first after a fault may still find what is broken."""
-_LEFT_ALONE = re.compile(r"left alone for another ([\d.]+) s")
 _SETTLE = 4.0
-"""Seconds until changed tools are listed again: Toolscout waits one for further changes."""
+"""Seconds until changed tools are listed again: Toolscout waits one for further changes, and two between looks."""
 
 
 def shuffled(seed: int, kinds: Sequence[str], world: World) -> Iterator[tuple[Fault, str, float, random.Random]]:
@@ -60,15 +59,17 @@ async def _recover(client: Client[Any], fault: Fault, upstream: str, tally: Tall
         attempts, said = 0, ""
         while attempts < 8:
             outcome, kind, said = await _tried(client, operation, upstream)
-            if kind == "left_alone" and (found := _LEFT_ALONE.search(said)):
+            if kind == "left_alone":
                 # It says itself when it will be tried again: a client that waits has not called in vain.
-                wait = float(found[1])
+                wait = left_alone(said)
                 tally.waited[fault.kind] = max(tally.waited[fault.kind], wait)
                 await asyncio.sleep(wait + 0.1)
                 continue
             attempts += 1
             if outcome == "ok":
                 break
+            if kind == "not_approved":
+                await asyncio.sleep(_SETTLE)  # a refused call has its server listed again
             if outcome != "error":
                 tally.violate("every error typed", f"after {fault.kind}: {operation} {upstream}: {kind}")
         tally.attempts[fault.kind][attempts] += 1

@@ -24,6 +24,8 @@ MARK = "TOOLSCOUT_CHAOS"
 WHO = "CHAOS_UPSTREAM"
 STDIO = ("alpha", "beta", "gamma", "delta")
 WEB = "web"
+SHARED = ("alpha", "beta", WEB)
+"""One process, or session, for all clients over HTTP; of the others each client has its own."""
 _HOME_BYTES = 64_000_000
 _AUDIT = '[audit]\nvalues = "hash"\n[responses]\nmax_chars = 50000\n'
 
@@ -72,10 +74,11 @@ class World:
                 "command": sys.executable,
                 "args": ["-I", "-S", str(UPSTREAM), name, str(self.control / name)],
                 "env": {MARK: self.run, WHO: name},
+                "shared": name in SHARED,
             }
             for name in STDIO
         }
-        web = {"url": f"http://127.0.0.1:{self.web_port}/mcp"}
+        web = {"url": f"http://127.0.0.1:{self.web_port}/mcp", "shared": True}
         (self.home / "mcp.json").write_text(json.dumps({"mcpServers": {**servers, WEB: web}}))
         (self.folder / "policy.toml").write_text(_AUDIT)
 
