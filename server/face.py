@@ -32,6 +32,11 @@ def load(home: Path) -> dict[str, dict[str, Any]]:
     return answers if isinstance(answers, dict) else {}
 
 
+def outdated(home: Path) -> bool:
+    """Whether there is a record that holds no more."""
+    return (home / _FILE).exists() and not load(home)
+
+
 def save(home: Path, answers: dict[str, dict[str, Any]]) -> None:
     """Keep ``answers`` for the next start; atomic, and silent where the home folder cannot be written."""
     from toolscout.errors import StorageError

@@ -12,13 +12,16 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolscout.errors import ToolscoutError
 from toolscout.server import face
 from toolscout.server.gate import Handover, hold, write_all
 
 if TYPE_CHECKING:
+    from toolscout.server.engine import Engine
     from toolscout.settings import Settings
 
 _FACE_SECONDS = 5.0
@@ -99,6 +102,15 @@ async def prepare(settings: Settings) -> None:
     if not face.load(settings.home):
         async with Engine(settings) as engine:
             await _keep_face(App(engine), settings)
+
+
+async def renew(engine: Engine) -> None:
+    """Prepare the first start after an upgrade, whichever command it is that loads the engine before."""
+    if face.outdated(engine.settings.home):
+        from toolscout.server.app import App
+
+        with suppress(ToolscoutError):  # the command has done what it was for
+            await _keep_face(App(engine), engine.settings)
 
 
 async def _keep_face(app: Any, settings: Settings) -> None:

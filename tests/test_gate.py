@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,8 +13,12 @@ from typing import Any
 
 import pytest
 
+from toolscout.commands.output import with_engine
 from toolscout.server import face
+from toolscout.server.engine import Engine
 from toolscout.server.gate import Gate, Handover, hold
+from toolscout.server.stdio import prepare
+from toolscout.settings import Settings
 
 ANSWERS = {
     "initialize": {"2025-11-25": {"protocolVersion": "2025-11-25"}},
@@ -186,3 +191,18 @@ def test_a_face_of_another_version_is_not_used(home: Path) -> None:
     assert face.load(home) == {}
     (home / "face.json").write_text("{broken")
     assert face.load(home) == {}
+
+
+def test_a_command_after_an_upgrade_prepares_the_first_start(home: Path) -> None:
+    async def look(engine: Engine) -> None:
+        await engine.loaded()
+
+    with_engine(look, settings=(settings := Settings(home=home, starter=False)))
+    assert not (home / "face.json").exists()  # nobody has started a server here
+    asyncio.run(prepare(settings))
+    before = face.load(home)
+    record = json.loads((home / "face.json").read_text())
+    record["key"][0] = "0.0.0"
+    (home / "face.json").write_text(json.dumps(record))
+    with_engine(look, settings=settings)
+    assert before and face.load(home) == before

@@ -155,12 +155,15 @@ def with_engine(
     ``logins``: whether a login that is due opens the browser; by default where a person sits at a terminal.
     """
     from toolscout.server.engine import Engine
+    from toolscout.server.stdio import renew
     from toolscout.settings import load_settings
 
     logins = sys.stdin.isatty() and sys.stderr.isatty() if logins is None else logins
 
     async def main() -> T:
         async with Engine(settings or load_settings(), terminal=True, logins=logins) as engine:
-            return await work(engine)
+            result = await work(engine)
+            await renew(engine)
+            return result
 
     return asyncio.run(main())
