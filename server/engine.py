@@ -848,6 +848,8 @@ class Engine:
 
         if not await self._holds.compare(name, partial(tools_of, name, listed)):
             return
+        if self._holds.listed_otherwise(name):
+            self.pool.heed(name)  # another client's process may be of an older version, and list what was approved
         try:
             async with asyncio.timeout(_RECORD_SECONDS):
                 await self.refresh_server(name, reindex=False, trust=False, fresh=False)

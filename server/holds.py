@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from toolscout.errors import BadInput
 from toolscout.index.rows import plain, reads_as, settled, tool_row
 from toolscout.records import Review, Tool
+from toolscout.server.upstreams.owner import OWNER
 
 if TYPE_CHECKING:
     from toolscout.index.catalogue import Catalogue, Standing
@@ -33,7 +34,8 @@ class Holds:
         self._open = catalogue
         self._catalogue: Catalogue | None = None
         self._judged: frozenset[str] = frozenset()
-        self._differing: dict[str, frozenset[str]] = {}
+        self._differing: dict[tuple[str, str], frozenset[str]] = {}
+        """By server and by the client whose process of it lists them."""
         self._revision = -1
         self._looked = float("-inf")
         self._there: dict[str, bool] = {}
@@ -96,15 +98,19 @@ class Holds:
             return held_against(catalogue, known, listed() if known or catalogue.get_server(server_id) else ())
 
         differing, news = await asyncio.to_thread(work)
-        self._differing[server_id] = differing
+        self._differing[server_id, OWNER.get()] = differing
         self._unite()
         return bool(news)
 
     def recorded(self, server_id: str) -> None:
         """The catalogue has the server's tools as they are: from now on its verdicts hold."""
-        self._differing.pop(server_id, None)
+        self._differing = {key: ids for key, ids in self._differing.items() if key[0] != server_id}
         self._revision = -1
         self._looked = float("-inf")
+
+    def listed_otherwise(self, server_id: str) -> bool:
+        """Whether the process of the client that calls lists what was not approved."""
+        return bool(self._differing.get((server_id, OWNER.get())))
 
     def differs(self, tool_id: str) -> bool:
         """Whether its server lists another text than was approved, and the catalogue does not have that yet."""

@@ -22,6 +22,7 @@ from toolscout.server.engine import Engine
 from toolscout.server.holds import held_against
 from toolscout.server.policy.audit import read_log
 from toolscout.server.upstreams.comparison import Comparison
+from toolscout.server.upstreams.owner import OWNER
 from toolscout.settings import Settings
 
 UPSTREAMS = Path(__file__).parent / "upstreams"
@@ -366,6 +367,19 @@ async def test_of_tools_that_a_call_switches_on_it_is_said_that_they_wait(settin
         for options in ({}, {"servers": ["box"]}):
             found = await engine.find_tools("wire money", **options)
             assert "the user types: toolscout review box" in found["advice"]
+
+
+async def test_a_client_whose_process_is_of_a_newer_version_does_not_call_what_only_it_lists(
+    engine: Engine, folder: Path
+) -> None:
+    async def paid(client: str) -> str:
+        OWNER.set(client)
+        return await pay(engine)
+
+    assert await asyncio.create_task(paid("first")) == "paid 3"
+    (folder / "pay.txt").write_text(OTHER)
+    assert "quarantined" in await asyncio.create_task(paid("second"))
+    assert "quarantined" in await asyncio.create_task(paid("second"))
 
 
 async def test_tools_are_compared_once_for_a_connection(engine: Engine, compared: list[str]) -> None:

@@ -63,7 +63,7 @@ class UpstreamPool:
         self._upstreams: dict[tuple[str, str], Upstream] = {}
         """By server and by the client whose state it holds (see ``OWNER``)."""
         self._spoke: dict[str, str] = {}
-        """Whose upstream of a server said last that its tools have changed: what it lists is what is new."""
+        """Whose upstream of a server changed last, by its own word or by its list: what it lists is what is new."""
         self._numbers = count(1)
         self._watchdog: Watchdog | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -184,7 +184,7 @@ class UpstreamPool:
             on_process=self._on_process,
             on_end=self._on_end,
             on_tools_changed=partial(self._changed, owner),
-            compare=self._compare,
+            compare=partial(self._compared, owner) if self._compare is not None else None,
             telemetry=self._telemetry,
             logins=self._logins,
         )
@@ -196,6 +196,15 @@ class UpstreamPool:
         self._spoke[server_id] = owner
         self._told[server_id] += 1
         self._on_tools_changed(server_id)
+
+    async def _compared(self, owner: str, server_id: str, tools: list[JsonObject]) -> None:
+        assert self._compare is not None
+        OWNER.set(owner)  # all who wait share one comparison, in a context of its own
+        await self._compare(server_id, tools)
+
+    def heed(self, server_id: str) -> None:
+        """From now on what the calling client's upstream of a server lists is what is new, whatever others list."""
+        self._spoke[server_id] = OWNER.get()
 
     # when they end
 
