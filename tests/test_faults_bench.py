@@ -70,6 +70,25 @@ def test_a_back_off_in_calm_may_last_as_long_as_its_first_refusal_says() -> None
         assert violations("gamma", 4.0, stdio) == 1  # it has failed again
 
 
+def test_a_held_tool_over_stdio_may_be_refused_until_its_server_is_listed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tally, world = Tally(), SimpleNamespace()
+    tally.quiet_since, passed = tally.now(), [100.0]
+    monkeypatch.setattr(tally, "now", lambda: passed[0])
+    over_http, early, late = (LoadClient(n, world, tally, 1, stdio=bool(n)) for n in range(3))  # type: ignore[arg-type]
+
+    def violations(client: LoadClient, outcome: str, seconds: float) -> int:
+        tally.violations.clear()
+        passed[0] += seconds
+        client._note("invoke", "gamma", outcome, "not_approved", "It is quarantined.", "", True, 5.0)
+        return len(tally.violations)
+
+    assert violations(over_http, "error", 0) == 1
+    assert [violations(early, "error", seconds) for seconds in (0, 3, 2)] == [0, 0, 1]
+    assert [violations(late, outcome, 0) for outcome in ("ok", "error")] == [0, 1]
+
+
 def test_growth_is_seen() -> None:
     flat = growth([(float(t), 200.0, 50) for t in range(30)])
     assert flat["mb_early"] == flat["mb_late"] == 200

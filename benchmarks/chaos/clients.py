@@ -19,6 +19,9 @@ from chaos.world import SHARED, STDIO, WEB, World
 CALL_SECONDS = 4.0
 _PATIENCE = 60.0
 """Longest that any call may stay without an answer: start, call and back-off limits together are well below."""
+SETTLE = 4.0
+"""Seconds until changed tools are listed again: Toolscout waits one for further changes, and two between looks."""
+_HELD = ("not_approved", "unknown_tool")
 _ROUNDED = 0.1
 """Seconds by which two announcements of the same moment may differ."""
 _NUMBERS = count(1)
@@ -76,7 +79,7 @@ class LoadClient:
         self._life = life
         self._mode = "auto" if number % 2 else "legacy"
         self._asked_since: dict[str, float] = {}
-        self._left_until: dict[str, tuple[float, float]] = {}
+        self._until: dict[str, tuple[float, float]] = {}
 
     def _client(self) -> Client[Any]:
         if not self._stdio:
@@ -152,14 +155,20 @@ class LoadClient:
     def _recovering(self, upstream: str, kind: str, text: str, began: float) -> bool:
         """Whether an error in calm is the rest of a fault: this client's process of the upstream was not tried since.
 
-        Where it is left alone, only until the moment that its first refusal in this calm has named.
+        Where it is left alone, only until the moment that its first refusal in this calm has named; where a tool is
+        held, until its server has been listed again for the first call that was refused.
         """
         if not self._stdio and upstream in SHARED:
             return False
-        if kind != "left_alone":
-            return self._stdio and self._asked_since.get(upstream) != self._tally.quiet_since
-        wait, quiet = left_alone(text), self._tally.quiet_since
-        self._tally.waited["calm"] = max(self._tally.waited["calm"], wait)
-        if self._left_until.get(upstream, (0.0, 0.0))[0] != quiet:
-            self._left_until[upstream] = quiet, self._tally.now() + wait + _ROUNDED
-        return began + wait <= self._left_until[upstream][1]
+        quiet, wait = self._tally.quiet_since, left_alone(text)
+        first = self._stdio and self._asked_since.get(upstream) != quiet
+        if kind == "left_alone":
+            self._tally.waited["calm"] = max(self._tally.waited["calm"], wait)
+        elif first:
+            wait = SETTLE
+        elif kind not in _HELD:
+            return False
+        if (first or kind == "left_alone") and self._until.get(upstream, (0.0, 0.0))[0] != quiet:
+            self._until[upstream] = quiet, self._tally.now() + wait + _ROUNDED
+        since, until = self._until.get(upstream, (0.0, 0.0))
+        return (first and kind != "left_alone") or (since == quiet and began + left_alone(text) <= until)

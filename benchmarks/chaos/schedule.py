@@ -10,7 +10,7 @@ from typing import Any
 
 from fastmcp import Client
 
-from chaos.clients import Lost, ask
+from chaos.clients import SETTLE, Lost, ask
 from chaos.injectors import FAULTS, Fault, Site
 from chaos.judge import left_alone
 from chaos.tally import Tally
@@ -18,8 +18,6 @@ from chaos.world import World
 
 _ALLOWED = 2
 """Calls until one goes well: the first after a fault may still find what is broken."""
-_SETTLE = 4.0
-"""Seconds until changed tools are listed again: Toolscout waits one for further changes, and two between looks."""
 
 
 def shuffled(seed: int, kinds: Sequence[str], world: World) -> Iterator[tuple[Fault, str, float, random.Random]]:
@@ -54,7 +52,7 @@ async def play(world: World, tally: Tally, seed: int, until: float, kinds: Seque
 async def _recover(client: Client[Any], fault: Fault, upstream: str, tally: Tally) -> None:
     """Ask until it goes well; more than two calls are a violation."""
     if fault.kind in ("upstream_changes_tools", "disk_full", "read_only", "database_locked"):
-        await asyncio.sleep(_SETTLE)
+        await asyncio.sleep(SETTLE)
     for operation in dict.fromkeys((fault.probe, "invoke", "find")):
         attempts, said = 0, ""
         while attempts < 8:
@@ -69,7 +67,7 @@ async def _recover(client: Client[Any], fault: Fault, upstream: str, tally: Tall
             if outcome == "ok":
                 break
             if kind == "not_approved":
-                await asyncio.sleep(_SETTLE)  # a refused call has its server listed again
+                await asyncio.sleep(SETTLE)  # a refused call has its server listed again
             if outcome != "error":
                 tally.violate("every error typed", f"after {fault.kind}: {operation} {upstream}: {kind}")
         tally.attempts[fault.kind][attempts] += 1
