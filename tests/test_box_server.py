@@ -376,6 +376,14 @@ def test_the_question_about_a_hosted_server_has_no_empty_lines() -> None:
 _LISTED: list[Tool] = []
 
 
+def fake_npx(folder: Path) -> Path:
+    """A runner of packages that runs the tiny server, whatever it is asked for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "npx").write_text(f"#!/bin/sh\nexec {sys.executable} {TINY}\n")
+    (folder / "npx").chmod(0o755)
+    return folder / "npx"
+
+
 async def tiny_pack(folder: Path, settings: Settings, change: Callable[[Tool], Tool] | None = None) -> Settings:
     """A home with a pack of ``acme/tiny``, a real server, as it was when the pack was built."""
     if not _LISTED:
@@ -387,10 +395,11 @@ async def tiny_pack(folder: Path, settings: Settings, change: Callable[[Tool], T
         made = change(tool.model_copy()) if change is not None else tool.model_copy()
         made.fingerprint = made.computed_fingerprint()
         tools.append(made)
+    npx = fake_npx(folder)
     server = Server(
         server_id="acme/tiny", name="tiny", description="Answers what it gets.", license="MIT",
         sources=[Source(marketplace="shop", id="tiny")], homepage="https://github.com/Acme/tiny", popularity=4321.0,
-        install=Install(registry="npm", package="tinny", command=sys.executable, args=[str(TINY)]),
+        install=Install(registry="npm", package="tinny", command=str(npx), args=["-y", "tinny"]),
         state=ServerState.NEEDS_INSTALL,
     )  # fmt: skip
     sources = PackSources(downloads={"npm:@acme/tinny": 4321 * 50}, dates={"npm:tinny": ("2025-03-01", "2026-09")})

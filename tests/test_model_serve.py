@@ -228,10 +228,10 @@ def test_the_command_says_what_training_said(tmp_path: Path) -> None:
     )
     plan = make_plan(str(base), [str(one), f"second={two}"], port=8123, key="s3cret", threads=2)
     command = plan.command("/env/bin/python")
-    assert command[:5] == ["/env/bin/python", "-m", "vllm.entrypoints.cli.main", "serve", str(base)]
+    assert command[:6] == ["/env/bin/python", "-P", "-m", "vllm.entrypoints.cli.main", "serve", str(base)]
     assert plan.served == ["run1@style=compact,budget=4000", "second@style=compact,budget=4000", "qwen"]
     other = plan.command("/env/bin/python", cli=False)
-    assert other[:5] == ["/env/bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", str(base)]
+    assert other[:6] == ["/env/bin/python", "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(base)]
     assert other[5:] == command[5:]
     assert option(command, "--max-lora-rank") == "64" and option(command, "--max-loras") == "2"
     modules = [json.loads(w) for w in command[command.index("--lora-modules") + 1 :][:2]]
@@ -295,7 +295,7 @@ def test_a_hub_id_goes_to_vllm_as_it_is() -> None:
     plan = make_plan("Qwen/Qwen3-4B", context=4096)
     command = plan.command("python")
     assert (
-        command[4] == "Qwen/Qwen3-4B" and plan.served == ["Qwen3-4B"] and option(command, "--max-model-len") == "4096"
+        command[5] == "Qwen/Qwen3-4B" and plan.served == ["Qwen3-4B"] and option(command, "--max-model-len") == "4096"
     )
     assert "HF_HUB_OFFLINE" not in plan.environment({}, cpu=False)
 

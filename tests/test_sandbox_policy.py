@@ -111,7 +111,8 @@ def test_what_a_program_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     tool.write_text(f"#!{tool.parent}/python\n")
     (me / ".local/bin/x").symlink_to(tool)
     (me / "bin/y").write_text("#!/bin/sh\n")
-    assert set(runtime(me / ".local/bin/x")) == {me / ".local/bin/x", tool.parents[1], me / "py"}
+    of_tool = {tool.parent, tool.parents[1] / "pyvenv.cfg"}
+    assert set(runtime(me / ".local/bin/x")) == {me / ".local/bin/x", *of_tool, me / "py/bin"}
     assert runtime(me / "bin/y") == [me / "bin/y"], "never the home that a bin folder lies in"
     assert runtime(Path("/usr/bin/env")) == []
     (me / "project/package.json").touch()

@@ -348,7 +348,7 @@ def test_connect_leaves_nothing_in_the_shell_or_the_clients_file(tmp_path: Path)
     taken = run(tmp_path, "import", str(client), "--no-secrets", "--no-check", "--yes", TOOLSCOUT_SANDBOX="on")
     assert taken.returncode == 0, taken.stderr
     entries = json.loads((tmp_path / "mcp.json").read_text())["mcpServers"]
-    assert entries["github"]["sandbox"] is True and not (tmp_path / "secrets.json").exists()
+    assert entries["github"]["sandbox"] == {"network": True} and not (tmp_path / "secrets.json").exists()
     command = ["connect", "cursor", "--file", str(client), "--replace", "--yes"]
     shell = {"TOOLSCOUT_SANDBOX": "on", "TOOLSCOUT_MODEL_KEY": "sk-model-value"}
     dry = run(tmp_path, *command, "--dry-run", **shell)

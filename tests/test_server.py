@@ -395,7 +395,7 @@ async def test_a_question_to_the_user_passes_through_and_back(modern: Settings) 
 
     async with Engine(modern) as engine, Client(App(engine).fastmcp, mode="auto", elicitation_handler=answer) as client:
         result = await client.call_tool_mcp("invoke", {"tool_id": "low/ask", "arguments": {}})
-    assert asked == ["Which colour?"] and text(result) == "blue state-1"
+    assert asked == ["The MCP server 'low' asks this, not Toolscout:\nWhich colour?"] and text(result) == "blue state-1"
 
 
 async def test_an_older_client_is_told_why_a_question_cannot_be_asked(modern: Settings) -> None:

@@ -114,11 +114,13 @@ def _of(config: UpstreamConfig) -> str:
 
 
 def forget_files(home: Path, name: str) -> None:
-    """Remove what is kept of a server."""
+    """Remove what is kept of a server; its work folder only where it has written nothing."""
     log = log_file(home, name)
     forget_failure(home, name)
     for path in (log, older(log), lock_file(log), restart_file(home, name)):
         path.unlink(missing_ok=True)
+    with suppress(OSError):
+        _file(home, name, ".work").rmdir()
 
 
 def stamp(path: Path) -> int:
