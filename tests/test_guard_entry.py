@@ -151,7 +151,8 @@ def test_how_a_server_is_run_is_scanned_like_what_it_says(catalogue: Catalogue, 
     catalogue.put_server(HOME, [tool()])
     catalogue.put_server(bad)
     assert searchable(catalogue) == [], "an install that changes is scanned anew"
-    catalogue.put_server(bad.model_copy(update={"server_id": "t"}), [tool().model_copy(update={"server_id": "t"})])
+    twin = tool().model_copy(update={"server_id": "t", "tool_id": "t/weather"})
+    catalogue.put_server(bad.model_copy(update={"server_id": "t"}), [twin])
     assert searchable(catalogue) == []
     assert stored(catalogue).findings[0]["where"].startswith("server.install")
 

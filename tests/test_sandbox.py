@@ -28,6 +28,7 @@ from toolscout.server.config import UpstreamConfig
 from toolscout.server.sandbox import box
 from toolscout.server.sandbox.package import read_package
 from toolscout.server.sandbox.proxy import proxy
+from toolscout.server.upstreams.folder import log_file
 from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.server.upstreams.watchdog import marked_processes
 from toolscout.settings import Settings
@@ -323,9 +324,10 @@ async def test_a_tunnel_to_the_list_only(pools: Pools, web: int, listener: int) 
     )
     entry = {"command": sys.executable, "args": ["-c", inside, str(web), str(listener)]}
     config = UpstreamConfig.parse("prober", {**entry, "sandbox": {"network": [f"localhost:{web}"]}})
-    with pytest.raises(UpstreamError) as failure:
+    with pytest.raises(UpstreamError):
         await pools(config).call("prober", "x", {})
-    assert "/deep at None" in str(failure.value) and "403 Forbidden" in str(failure.value)
+    said = log_file(pools.settings.home, "prober").read_text("utf-8")
+    assert "/deep at None" in said and "403 Forbidden" in said
 
 
 # --- its end ----------------------------------------------------------------------------------------------------------
