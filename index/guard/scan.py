@@ -40,6 +40,7 @@ _ORDERS = frozenset({"override", "conceal", "secret_read", "exfiltration_url", "
 """Doubts of which one is enough in a server's instructions: they speak to the model, a description to people."""
 _JOINED = frozenset({"override", "conceal", "cross_reference", "priority"})
 """Doubts about words that are joined by other signs than spaces."""
+_INSTRUCTIONS = "server.instructions"
 _CERTAIN = frozenset({"sets aside what the model was told", "tells the model to give a false or trimmed account"})
 
 UNLIKELY = -5.0
@@ -107,11 +108,11 @@ def _of_one_text(finding: Finding, found: Sequence[Finding]) -> bool:
     if finding.severity is Severity.INFO or finding.code not in _WORDY:
         return False
     alone = len({f.code for f in found if f.severity is not Severity.INFO}) < 2
-    if alone and _doubted(finding, EVEN):
+    if alone and finding.where != _INSTRUCTIONS and _doubted(finding, EVEN):
         return True
     if finding.severity is not Severity.WARN:
         return False
-    if finding.message in _CERTAIN or (finding.where == "server.instructions" and finding.code in _ORDERS):
+    if finding.message in _CERTAIN or (finding.where == _INSTRUCTIONS and finding.code in _ORDERS):
         return False
     return alone
 
@@ -154,7 +155,9 @@ def _findings(piece: Piece, said: _Reading, subject: Subject, *, stuffed: bool =
 
 def _seconded(finding: Finding) -> Finding:
     """A rule's finding, ``info`` where the learned reader is as good as sure that nobody is commanded."""
-    if finding.severity is Severity.INFO or finding.code not in _WORDY or not _doubted(finding, UNLIKELY):
+    if finding.severity is Severity.INFO or finding.code not in _WORDY or finding.where == _INSTRUCTIONS:
+        return finding  # instructions speak to the model: there the reader vetoes nothing
+    if not _doubted(finding, UNLIKELY):
         return finding
     return replace(finding, severity=Severity.INFO)
 
