@@ -129,9 +129,9 @@ def configured(work: Path, port: int) -> dict[str, Any]:
     return {
         "filesystem": {"command": "npx", "args": [*npx, "@modelcontextprotocol/server-filesystem", str(files)]},
         "git": {"command": "uvx", "args": ["mcp-server-git", "--repository", str(work / "repo")]},
-        "time": {"command": "uvx", "args": ["mcp-server-time==2025.8.4", "--local-timezone", "Europe/Berlin"]},
-        "fetch": {"command": "uvx", "args": ["mcp-server-fetch", "--ignore-robots-txt"]},
-        "memory": {"command": "npx", "args": [*npx, "@modelcontextprotocol/server-memory"],
+        "time": {"command": "uvx", "args": ["mcp-server-time", "--local-timezone", "Europe/Berlin"]},
+        "fetch": {"command": "uvx", "args": ["mcp-server-fetch", "--ignore-robots-txt", "--allow-private-ips"]},
+        "memory": {"command": "npx", "args": [*npx, "@modelcontextprotocol/server-memory@2025.8.4"],
                    "env": {"MEMORY_FILE_PATH": str(files / "memory.json")}},
         "everything": {"command": "npx", "args": [*npx, "@modelcontextprotocol/server-everything"]},
         "sequential-thinking": {"command": "npx", "args": [*npx, "@modelcontextprotocol/server-sequential-thinking"]},
@@ -259,7 +259,7 @@ def main() -> None:
     day.types(toolscout, "doctor", "--as-client", fails=True)
     entry = json.loads(after)["mcpServers"]["toolscout"]
     failed = asyncio.run(work_through(day, entry, port))
-    day.types(toolscout, "update", "time")
+    day.types(toolscout, "update", "memory")
     day.types(toolscout, "connect", "claude", "--undo")
     typed = [step for step in day.steps if "code" in step]
     result = {
