@@ -2,7 +2,7 @@
 
     python runs/day.py WORK [--source CHECKOUT] [--json OUT]
 
-Thirteen real servers (npm, PyPI and one with an address) stand in a Claude Desktop file with keys in clear. The day:
+Twelve real servers (npm, PyPI) and one of its own with an address stand in a Claude Desktop file with keys in clear. The day:
 install, import, connect, a start as a desktop client makes it (no shell variables), ten tasks whose effects are looked
 at on disk, the update of one server, undo. Counted: commands typed, questions answered, waits of more than five
 seconds. Needs Linux with bubblewrap, git, Node.js and uv's or the machine's Python; fetches packages. WORK must not
