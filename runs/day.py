@@ -2,11 +2,10 @@
 
     python runs/day.py WORK [--source CHECKOUT] [--json OUT]
 
-Twelve real servers (npm, PyPI) and one of its own with an address stand in a Claude Desktop file with keys in clear. The day:
-install, import, connect, a start as a desktop client makes it (no shell variables), ten tasks whose effects are looked
-at on disk, the update of one server, undo. Counted: commands typed, questions answered, waits of more than five
-seconds. Needs Linux with bubblewrap, git, Node.js and uv's or the machine's Python; fetches packages. WORK must not
-exist. Fails with status 1 where a task has not its effect.
+Twelve real servers (npm, PyPI) and one of its own with an address stand in a Claude Desktop file with keys in clear.
+The day: install, import, connect, a start as a desktop client makes it (no shell variables), ten tasks, the update of
+one server, undo. Counted: commands typed, questions answered, waits of more than five seconds. Needs Linux with
+bubblewrap, git, Node.js and uv; fetches packages. WORK must not exist. Fails with status 1 where a task is not done.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ QUESTION = re.compile(r"\[[yYnN]/[yYnN]\]:? ?$")
 
 
 class Day:
-    """What a person types, waits for and answers."""
+    """Type commands as a person does: answer their questions, and keep how long each took."""
 
     def __init__(self, work: Path) -> None:
         self.work, self.home = work, work / "user"
@@ -149,16 +148,12 @@ def configured(work: Path, port: int) -> dict[str, Any]:
 
 
 def tasks(work: Path, port: int) -> list[tuple[str, str, dict[str, Any], Any]]:
-    """What the person asks for, the tool that does it, its arguments, and how to see that it was done."""
+    """List the tasks: the request, the tool that does it, its arguments, and a check that it was done."""
     files, repo = work / "files", work / "repo"
 
-    def log() -> str:
-        return subprocess.run(
-            ["git", "-C", str(repo), "-c", "safe.directory=*", "log", "--oneline"],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout
+    def git(*words: str) -> str:
+        line = ["git", "-C", str(repo), "-c", "safe.directory=*", *words]
+        return subprocess.run(line, capture_output=True, text=True, check=False).stdout
 
     def stock() -> list[Any]:
         with contextlib.closing(sqlite3.connect(files / "shop.db")) as database:
@@ -170,9 +165,10 @@ def tasks(work: Path, port: int) -> list[tuple[str, str, dict[str, Any], Any]]:
         ("replace a line in a file", "filesystem/edit_file",
          {"path": f"{files}/plan.txt", "edits": [{"oldText": "apples", "newText": "pears"}]},
          lambda _: (files / "plan.txt").read_text() == "Buy pears"),
-        ("stage files in git", "git/git_add", {"repo_path": str(repo), "files": ["a.txt"]}, lambda _: True),
+        ("stage files in git", "git/git_add", {"repo_path": str(repo), "files": ["a.txt"]},
+         lambda _: "a.txt" in git("diff", "--cached", "--name-only")),
         ("commit staged changes in git", "git/git_commit", {"repo_path": str(repo), "message": "Second"},
-         lambda _: "Second" in log()),
+         lambda _: "Second" in git("log", "--oneline")),
         ("remember facts about a person", "memory/create_entities",
          {"entities": [{"name": "Anna", "entityType": "person", "observations": ["likes pears"]}]},
          lambda _: "likes pears" in (files / "memory.json").read_text()),
@@ -256,7 +252,7 @@ def main() -> None:
     leaked = [key for key in (*KEYS.values(), HEADER.split()[1], "ntn_made-up") if key in after]
     mcp = next(day.home.rglob("mcp.json")).read_text()
     leaked += [key for key in (*KEYS.values(), HEADER.split()[1], "ntn_made-up") if key in mcp]
-    day.types(toolscout, "doctor", "--as-client", fails=True)
+    day.types(toolscout, "doctor", "--as-client")
     entry = json.loads(after)["mcpServers"]["toolscout"]
     failed = asyncio.run(work_through(day, entry, port))
     day.types(toolscout, "update", "memory")
@@ -268,6 +264,7 @@ def main() -> None:
         "questions": sum(step["questions"] for step in typed),
         "waits": sum(step["seconds"] > LONG for step in day.steps),
         "import_seconds": imported,
+        "import_said": said.strip().splitlines()[-1],
         "tasks_done": 10 - len(failed),
         "undone": file.read_bytes() == before,
         "keys_in_clear": len(leaked),

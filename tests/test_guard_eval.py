@@ -155,3 +155,14 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     honest = ["--honest", *map(str, files)]
     assert execute(["eval", "guard", "--attacks", str(ATTACKS), *honest, "--json", str(out), "--quiet"]) == 0
     assert set(json.loads(out.read_text("utf-8"))["tricky"]) == {"honest.jsonl", "honest.jsonl (2)"}
+
+
+def test_the_corpus_is_measured_with_its_honest_rows_apart(tmp_path: Path) -> None:
+    file = Path(__file__).parents[1] / "eval" / "data" / "guard" / "w04.jsonl.gz"
+    rows = read_attacks(file)
+    assert {row.level for row in rows} == {0, 1, 3} and len({row.id for row in rows}) == len(rows)
+    out = tmp_path / "out.json"
+    assert execute(["eval", "guard", "--attacks", str(file), "--json", str(out), "--quiet"]) == 0
+    result = json.loads(out.read_text())
+    assert result["detection"]["held_out"]["n"] == sum(row.level > 0 for row in rows)
+    assert result["tricky"]["honest rows among --attacks"]["held_out"]["n"] == sum(row.level == 0 for row in rows)

@@ -12,7 +12,10 @@ from toolscout.records import JsonObject
 
 
 def guard(
-    attacks: Annotated[Path, typer.Option(help="Poisoned tools, as in eval/data/attacks.jsonl.")],
+    attacks: Annotated[
+        list[Path],
+        typer.Option(help="Files of poisoned tools, as in eval/data/attacks.jsonl or eval/data/guard. Repeatable."),
+    ],
     tools: Annotated[
         list[Path] | None, typer.Option(help="Files of honest tools; several may follow.", show_default=False)
     ] = None,
@@ -41,9 +44,10 @@ def guard(
     from toolscout.eval.provenance import write_result
 
     say = _say(quiet)
-    poisoned = read_attacks(attacks)
+    rows = [row for path in attacks for row in read_attacks(path)]
+    poisoned = [row for row in rows if row.level]
     if not poisoned:
-        raise BadInput(f"{attacks} holds no poisoned tools.", "See eval/data/README.md.")
+        raise BadInput(f"{attacks[0]} holds no poisoned tools.", "See eval/data/README.md.")
     if calls and not tools:
         raise BadInput("Without --tools there is no ranking to attack.", "Give the requests' tools with --tools.")
     if cache is not None and not calls:
@@ -51,6 +55,8 @@ def guard(
     if servers and not tools:
         raise BadInput("--servers needs --tools.", "Name the files of the servers' tools as well.")
     tricky = {name: read_attacks(path) for name, path in told_apart(honest or []).items()}
+    if among := [row for row in rows if not row.level]:
+        tricky["honest rows among --attacks"] = among
     ranking = _ranking(poisoned, tools or [], servers or [], calls, cache, _settings(None), say) if calls else None
     result = measure_guard(poisoned, tools or [], servers or [], honest=tricky, say=say)
     if ranking is not None:

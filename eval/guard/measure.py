@@ -17,6 +17,7 @@ from toolscout.jsonl import parse_record, read_objects
 from toolscout.records import JsonObject, Server, Tool
 
 PARTS = ("tuning", "held_out")
+_LEVELS = {"honest": 0, "plain": 1, "careful": 3}
 QUOTED = 200
 """Most alarms and misses that a result quotes of each part."""
 
@@ -35,7 +36,9 @@ class Attack:
 
 
 def read_attacks(path: Path | str) -> list[Attack]:
-    """Poisoned tools from a JSONL file, as in ``eval/data/attacks.jsonl``.
+    """Read poisoned tools from a JSONL file, as in ``eval/data/attacks.jsonl`` or in the corpus (``eval/data/guard``).
+
+    Rows of the corpus have words for levels, no ids, and honest tools (level 0) among the poisoned ones.
 
     Raises:
         NotFound: there is no such file.
@@ -44,6 +47,7 @@ def read_attacks(path: Path | str) -> list[Attack]:
     found = []
     for number, row in read_objects(path):
         place = f"{path}:{number}"
+        row = _of_corpus(row, Path(path).name.partition(".")[0], number) if row.get("level") in _LEVELS else row
         try:
             facts = {name: str(row[name]) for name in ("id", "kind", "part")}
             level, lang = int(row["level"]), str(row.get("lang", "en"))
@@ -54,6 +58,14 @@ def read_attacks(path: Path | str) -> list[Attack]:
         tool = parse_record(row.get("tool") or {}, Tool, place)
         found.append(Attack(**facts, level=level, lang=lang, server=server, tool=tool))
     return found
+
+
+def _of_corpus(row: JsonObject, writer: str, number: int) -> JsonObject:
+    server_id = f"{writer}/{number}"
+    server, tool = dict(row.get("server") or {}), dict(row.get("tool") or {})
+    ids = {"server_id": server_id, "tool_id": f"{server_id}/{tool.get('name')}"}
+    facts = {"id": server_id, "part": "held_out", "level": _LEVELS[row["level"]]}
+    return {**row, **facts, "server": {**server, "server_id": server_id}, "tool": {**tool, **ids}}
 
 
 def half_of(tool_id: str) -> str:
