@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from mcp_types import CallToolResult, InputRequiredResult
 
 from toolscout.errors import UpstreamError
 from toolscout.records import Transport
+from toolscout.server.clients.importing import plan_import, read_sources
+from toolscout.server.clients.known import Machine
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
@@ -106,6 +109,17 @@ async def test_an_address_that_does_not_say_that_it_is_sse(settings: Settings, e
         events.forgets = True
         assert text(await pool.call("sse", "go", {})) == "called"
         assert events.posts == posts, "the transport is known by now"
+
+
+async def test_an_imported_address_without_a_transport_is_tried_as_both(
+    settings: Settings, events: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.json"
+    file.write_text(json.dumps({"mcpServers": {"sse": {"url": f"http://127.0.0.1:{events.server_port}/app/events"}}}))
+    plan = plan_import(read_sources([str(file)], Machine(home=tmp_path)), {}, {})
+    config = UpstreamConfig.parse("sse", plan.items[0].config)
+    async with UpstreamPool(settings, lambda: {"sse": config}) as pool:
+        assert text(await pool.call("sse", "go", {})) == "called"
 
 
 async def test_an_address_that_is_neither(settings: Settings, events: Any) -> None:

@@ -246,8 +246,9 @@ def _remote(entry: dict[str, Any], url: str, source: str, notes: list[str]) -> d
         kind = CLIENTS[source].untyped
     if not re.match(r"https?://|\$\{", url):
         raise ValueError(f"its url is not http or https, and transport {kind or 'unknown'} is not supported")
-    sse = kind == "sse" or (not kind and "httpUrl" not in entry and re.search(r"/sse/?(\?|$)", url) is not None)
-    config: dict[str, Any] = {"url": url, "transport": "sse" if sse else "http"}
+    config: dict[str, Any] = {"url": url}
+    if kind or "httpUrl" in entry:  # else it is found out at the first start (`UpstreamConfig.guessed`)
+        config["transport"] = "sse" if kind == "sse" else "http"
     headers: dict[str, str] = {}
     for given in (entry.get("headers"), entry.get("http_headers"), entry.get("requestInit")):
         if isinstance(given, dict):
