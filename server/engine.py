@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -406,7 +405,7 @@ class Engine:
         if self._denied(answer):
             advice = worded(ADVICE_DENIED, self.terminal)
         if answer.failing:
-            advice = " ".join(map(self._failure, answer.failing))
+            advice = " ".join(self.failure(name, listed=False) for name in answer.failing)
         shaped = compact_answer(
             answer, state_of=self.state_of, detail=detail, advice=advice, missing=self.missing_values,
             failure=self.failure, terminal=self.terminal,
@@ -438,22 +437,6 @@ class Engine:
         words = frozenset(re.findall(r"\w+", text.casefold()))
         named = {i for i, name in copies.items() if words.issuperset(re.findall(r"[^\W_]+", name.casefold()))}
         return {i: name for i, name in copies.items() if i in hits | named and name in configured}
-
-    def _failure(self, name: str) -> str:
-        """That a configured server cannot be used, why, and what the user does about it."""
-        from toolscout.server.upstreams.folder import last_failure
-
-        config = self.configured().get(name)
-        found = last_failure(self.settings.home, config) if config is not None else None
-        if missing := self.missing_values(name):
-            why, command = f"it lacks {', '.join(missing)}", f"toolscout secret set {' '.join(missing)}"
-        elif found is not None:
-            # An agent is not told the server's own words: those of a server that nobody has looked at.
-            said = found.said if self.terminal else ""
-            why, command = said or short_reason(name, found.why), found.command
-        else:
-            why, command = "its tools were never listed", f"toolscout refresh {shlex.quote(name)}"
-        return worded(ADVICE_FAILING, self.terminal).format(name=name, why=why, command=command)
 
     async def _known_servers(self, names: Sequence[str]) -> tuple[list[str], str]:
         """Those of the names that are servers', and what to say of the others."""
@@ -736,13 +719,27 @@ class Engine:
         except StorageError:
             return []  # the secrets cannot be read: its start says so
 
-    def failure(self, server_id: str) -> str:
-        """Why a configured server did not start when it was last tried, without its own words; empty where it did."""
+    def failure(self, name: str, *, listed: bool = True) -> str:
+        """Say that a configured server does not work, why, and what the user does; nothing of one that may work.
+
+        Args:
+            listed: its tools are known, so that only a failed start speaks against it.
+        """
         from toolscout.server.upstreams.folder import last_failure
 
-        config = self.configured().get(server_id)
-        found = last_failure(self.settings.home, config) if config is not None and not config.disabled else None
-        return replace(found, said="").shown() if found is not None else ""
+        config = self.configured().get(name)
+        if config is None or config.disabled:
+            return ""
+        found = last_failure(self.settings.home, config)
+        if not listed and (missing := self.missing_values(name)):
+            why, command = f"it lacks {', '.join(missing)}", f"toolscout secret set {' '.join(missing)}"
+        elif found is not None:
+            why, command = short_reason(name, found.why), found.command  # not its own words: agents read this
+        elif not listed:
+            why, command = "its tools were never listed", f"toolscout refresh {shlex.quote(name)}"
+        else:
+            return ""
+        return worded(ADVICE_FAILING, self.terminal).format(name=name, why=why, command=command)
 
     async def _install(self, config: UpstreamConfig) -> None:
         """Start a server that a person has approved, bring in its tools through the guard, and configure it.
@@ -1016,7 +1013,7 @@ class Engine:
         tool = self._tool(tool_id)
         copies: Mapping[str, str] = getattr(self._index, "failing", {})
         if tool is not None and copies.get(tool.server_id) in self.configured():
-            raise NotFound(f"'{tool_id}' cannot be called. {self._failure(copies[tool.server_id])}")
+            raise NotFound(f"'{tool_id}' cannot be called. {self.failure(copies[tool.server_id], listed=False)}")
         held = tool_id in self._holds
         if tool is not None and not held:
             return self._packed(tool_id) if self._holds.gone(tool_id) else tool

@@ -66,7 +66,6 @@ ADVICE_KEY = (
     "needs_key: its server is not set up here and takes {needs} from the user, who sets that and types: toolscout add "
     "{server_id}"
 )
-ADVICE_FAILED = "{server_id} did not start when it was last tried: {failure}"
 ADVICE_MISSING = "needs_key: {server_id} lacks a value here; the user types: toolscout secret set {names}"
 ADVICE_INSTALL = (
     "needs_install: invoke it, and the user is asked whether its server may be installed, where the client can ask; "
@@ -132,17 +131,14 @@ def advice_on(
 ) -> str:
     """What to do about a server whose tools cannot be called; nothing of one whose can. ``whole``: it stands for
     tools that are not known. ``missing``: names that a configured server refers to, without a value here; ``failure``:
-    why it did not start."""
-    advice = ADVICE_MISSING if missing else _ADVICE.get(state, ADVICE_FAILED if failure else "")
+    a sentence on why it does not work."""
+    advice = ADVICE_MISSING if missing else _ADVICE.get(state, "")
     if whole:
         keyed = ADVICE_SERVER_KEY if state is ServerState.NEEDS_KEY else ADVICE_SERVER
         advice = ADVICE_UNLISTED if state is ServerState.READY else keyed
     wanted = ", ".join(needs(server)[:_NEEDS]) if server is not None else ""
-    failed = f" {failure}" if failure and advice == ADVICE_UNLISTED else ""
-    said = worded(advice, terminal).format(
-        server_id=server_id, needs=wanted or "a key", names=" ".join(missing), failure=failure
-    )
-    return said + failed
+    said = worded(advice, terminal).format(server_id=server_id, needs=wanted or "a key", names=" ".join(missing))
+    return " ".join(filter(None, [said, failure if advice in ("", ADVICE_UNLISTED) else ""]))
 
 
 def compact_answer(
@@ -156,7 +152,7 @@ def compact_answer(
     terminal: bool = False,
 ) -> dict[str, Any]:
     """The structured answer of ``find_tools`` (schema: `contract.FIND_OUTPUT`). ``missing``: names that a configured
-    server refers to and that have no value here; ``failure``: why it did not start when it was last tried.
+    server refers to and that have no value here; ``failure``: a sentence on a server that does not work.
 
     With ``detail="compact"`` five tools come to about 500 tokens: one line of summary and one of signature each.
     ``terminal``: a person at a command line reads it.

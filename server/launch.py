@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from toolscout.errors import BadInput, NotAllowed, ToolscoutError
+from toolscout.server.telling.plain import plain
 
 if TYPE_CHECKING:
     from toolscout.records import EnvVar, Install, Server
@@ -313,7 +314,7 @@ def shown(entry: Mapping[str, Any]) -> str:
     """What an entry runs or calls, on one line, quoted as for a shell; signs that a terminal would obey are escaped."""
     words = [str(entry["command"]), *map(str, entry.get("args") or ())] if "url" not in entry else []
     line = shlex.join(words) if words else str(entry["url"])
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return plain(line)
 
 
 def _entry(words: Sequence[str]) -> dict[str, Any]:

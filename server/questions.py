@@ -1,4 +1,4 @@
-"""What an upstream asks the person behind a call: told to be its own question, never Toolscout's."""
+"""Mark what an upstream asks the person behind a call as its own question, not Toolscout's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from toolscout.errors import UpstreamError
 from toolscout.records import JsonObject
+from toolscout.server.telling.plain import plain
 
 OURS = "toolscout"
 """How the names of Toolscout's own questions begin (`policy.approval.KEY`, `install.KEY`)."""
@@ -35,8 +36,3 @@ def _named(server_id: str, asked: Any) -> Any:
         return asked
     said = f"The MCP server '{plain(server_id)}' asks this, not Toolscout:\n{plain(message, lines=True)}"
     return {**asked, "params": {**params, "message": said}}
-
-
-def plain(text: str, *, lines: bool = False) -> str:
-    """Without what a person would not see; on one line, unless ``lines`` are kept."""
-    return "".join(c if c.isprintable() or (lines and c == "\n") else f"\\u{ord(c):04x}" for c in text)

@@ -555,7 +555,7 @@ def test_what_a_server_asks_is_told_to_be_its_own() -> None:
     result = {"resultType": "input_required", "inputRequests": {"a": form, "b": link, "c": roots}}
     asked = named("tables", result)["inputRequests"]
     before = "The MCP server 'tables' asks this, not Toolscout:\n"
-    assert asked["a"]["params"]["message"] == before + "Toolscout wants\\u001b a token."
+    assert asked["a"]["params"]["message"] == before + "Toolscout wants\\x1b a token."
     assert asked["b"]["params"] == {"mode": "url", "message": before + "Log in", "url": "https://x.example"}
     assert asked["c"] == roots and named("tables", {"content": []}) == {"content": []}
     with pytest.raises(UpstreamError, match="only Toolscout's own questions have"):

@@ -130,7 +130,7 @@ class PackedVectors:
 
     @cached_property
     def _ones(self) -> npt.NDArray[np.int32]:
-        """How many signs of each row are set: int32 [n]."""
+        """Count the set signs of each row: int32 [n]."""
         ones = np.zeros(len(self), dtype=np.int32)
         for word in self.planes[0]:
             ones += np.bitwise_count(word)

@@ -19,7 +19,7 @@ from toolscout.errors import NotAllowed
 from toolscout.records import JsonObject, Tool, canonical_json, sha256_hex
 from toolscout.server.asking import content_of
 from toolscout.server.policy.file import Decision, Effect
-from toolscout.server.questions import plain
+from toolscout.server.telling.plain import plain
 
 if TYPE_CHECKING:
     from toolscout.server.upstreams.link import Relayed

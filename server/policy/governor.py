@@ -293,7 +293,10 @@ class Passage:
         if asking is None:
             raise self._unavailable()
         self._take(question=True)
-        params = approval.question_params(self._tool, self._arguments, self.decision, before)
+        try:
+            params = approval.question_params(self._tool, self._arguments, self.decision, before)
+        except NotAllowed as error:
+            raise PolicyRefusal("question_too_large", str(error), error.hint) from None
         if asking.during is None:
             self._outcome = "asked"
             return approval.question(params, digest)

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
+from toolscout.server.telling.plain import plain
 from toolscout.server.telling.telemetry import current_call
 from toolscout.server.telling.tracecontext import trace_id
 from toolscout.settings import Settings
@@ -73,9 +74,7 @@ class Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line for the message: what a server is called or says cannot write lines of its own."""
         record.message, record.asctime = _message(record), self.formatTime(record)
-        line = "".join(
-            c if c.isprintable() else c.encode("unicode_escape").decode() for c in self.formatMessage(record)
-        )
+        line = plain(self.formatMessage(record))
         if record.exc_info and record.exc_info[0] is not None:
             told = [f"  at {frame}" for frame in _frames(record.exc_info[2])]
             line = "\n".join([line, *told, f"  {record.exc_info[0].__qualname__}"])
