@@ -193,7 +193,7 @@ def test_a_whole_home_is_not_opened_for_one_file(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("HOME", str(mine))
     config = UpstreamConfig.parse("db", {"command": "uvx", "args": ["db", "~/a.db"]})
     found = wants.wants(config, Policy(), tmp_path / "toolscout")
-    assert not found.write and found.remarks and "does not exist: make it" in found.remarks[0]
+    assert not found.write and found.remarks and "a folder of its own" in found.remarks[0]
     (mine / "a.db").touch()
     assert wants.wants(config, Policy(), tmp_path / "toolscout").write == (mine / "a.db",)
 

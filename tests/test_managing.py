@@ -265,8 +265,9 @@ def test_why_a_server_failed_is_known_until_it_works_again(home: Path, capsys: C
     script.write_text("raise SystemExit('the licence has run out')")
     assert execute(["refresh", "tiny"]) == 5
     listed, checked, found = seen()
-    for said in (listed, checked, found):
+    for said in (listed, checked):
         assert "'tiny' exited with status 1 while starting. (20" in said
+    assert "does not work: exited with status 1 while starting. Run: toolscout doctor tiny" in found
     assert "run out" in listed and "run out" in checked and "run out" not in found, "an agent reads no stranger's words"
     script.write_text(working)
     assert execute(["refresh", "tiny"]) == 0
@@ -309,3 +310,17 @@ def test_what_is_written_and_not_in_force_is_not_called_so_already(home: Path, c
     assert execute(["set", "tiny", "--timeout", "3", "--yes"]) == 5, "it is tried again"
     said = capsys.readouterr()
     assert "nothing was changed" not in said.out and "exited with status 3" in said.err
+
+
+def test_set_says_what_a_new_line_names_and_the_sandbox_does_not_open(
+    home: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TOOLSCOUT_SANDBOX", "on")
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    write(home, files={"command": "npx", "args": ["-y", "some-files-server"]})
+    line = ["npx", "-y", "some-files-server", str(folder)]
+    assert execute(["set", "files", "--no-check", "--yes", "--", *line]) == 0
+    said = capsys.readouterr().err
+    assert "in a sandbox: it " in said
+    assert f"--allow-write {folder}" in said or f"--allow-read {folder}" in said

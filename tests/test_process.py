@@ -204,3 +204,12 @@ def test_the_package_of_a_module_is_known_with_options_of_python_before_it() -> 
     for args in (["-m", "mcp_server_time"], ["-P", "-m", "mcp_server_time.main", "--x"]):
         assert package_of({"command": "/usr/bin/python3", "args": args}) == "pypi:mcp-server-time"
     assert package_of({"command": "python3", "args": ["x.py", "-m", "y"]}) is None
+
+
+def test_a_package_that_is_not_there_is_told_in_one_line() -> None:
+    said = (
+        "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/weathr\nnpm error 404\n"
+        "npm error 404  'weathr@*' is not in this registry.\nnpm error 404\n"
+        "npm error 404 Note that you can also install from a\nnpm error 404 tarball, folder, http url, or git folder.\n"
+    )
+    assert installer_gist(said).splitlines()[-1].endswith("'weathr@*' is not in this registry.")

@@ -13,10 +13,11 @@ from test_sandbox import SERVANT, TROUBLE, folder, listener, prober  # noqa: F40
 
 from toolscout.cli import execute
 from toolscout.records import Server, ServerState, Tool
-from toolscout.server.config import ServersFile
+from toolscout.server.config import ServersFile, UpstreamConfig
 from toolscout.server.invoke import Invoker
 from toolscout.server.sandbox.hint import call_hint, start_hint
 from toolscout.server.sandbox.policy import Policy
+from toolscout.server.sandbox.wants import wants
 from toolscout.server.upstreams.pool import UpstreamPool
 from toolscout.settings import Settings
 
@@ -124,3 +125,14 @@ def test_a_failed_start_is_laid_to_the_sandbox_only_where_it_looks_like_that(
     config = prober(True, f"{tmp_path}/new") if "new" in said else prober()
     found = start_hint(config, Policy(), said.replace("DATA", str(tmp_path)))
     assert (hinted.replace("DATA", str(tmp_path)) in found) if hinted else found == ""
+
+
+def test_a_home_is_never_what_is_to_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    kept = tmp_path / "memory.json"
+    config = UpstreamConfig.parse("memory", {"command": "x", "env": {"MEMORY_FILE_PATH": str(kept)}})
+    hint = call_hint(config, Policy(write=(kept,)), f"EROFS: read-only file system, open '{kept}.tmp'", {}, reads=False)
+    assert f"--allow-write {tmp_path}" not in hint and "a folder of its own" in hint
+    kept.write_text("{}")
+    wanted = wants(config, Policy(), tmp_path / "ts")
+    assert wanted.write in ((kept,), ()) and any("a folder of its own" in remark for remark in wanted.remarks)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
-from toolscout.errors import BadInput
+from toolscout.errors import BadInput, NotAllowed
 from toolscout.server.config import UpstreamConfig
 from toolscout.server.doctor.examine import examine
 from toolscout.server.sandbox import box
@@ -164,3 +165,15 @@ async def test_a_name_on_the_list_does_not_lead_into_this_machine(
 async def test_a_name_that_leads_elsewhere_or_localhost_itself_is_let_through() -> None:
     assert await _address("203.0.113.7", 443, ("203.0.113.7",)) == "203.0.113.7"
     assert await _address("localhost", 443, ("localhost",)) in {"127.0.0.1", "::1"}
+
+
+def test_of_several_owners_root_is_the_one_to_change(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has a choice of users")
+    theirs, roots = tmp_path / "a", tmp_path / "b"
+    for folder in (theirs, roots):
+        folder.mkdir()
+    os.chown(theirs, 60999, 60999)
+    for write in ((theirs, roots), (roots, theirs)):
+        with pytest.raises(NotAllowed, match=f"may write {roots}, which belongs to root"):
+            box.Box("x", (), {}, Policy(write=write)).user()

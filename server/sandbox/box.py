@@ -173,7 +173,7 @@ class Box:
         owners = {(status.st_uid, status.st_gid): path for path in self.policy.write for status in (path.stat(),)}
         if not owners:
             return (own_user(self.name),) * 2
-        for (uid, _), path in owners.items():
+        for (uid, _), path in sorted(owners.items()):  # root's first: those are what has to be given away
             if uid == 0 or len(owners) > 1:
                 raise NotAllowed(
                     f"'{self.name}' may write {path}, which belongs to {'root' if uid == 0 else 'another user'};"

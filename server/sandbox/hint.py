@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from toolscout.bubblewrap import SYSTEM
 from toolscout.records import JsonObject
 from toolscout.server.sandbox.policy import Policy
+from toolscout.server.sandbox.view import alone, is_broad
 
 if TYPE_CHECKING:
     from toolscout.server.config import UpstreamConfig
@@ -72,6 +73,8 @@ def call_hint(config: UpstreamConfig, policy: Policy, said: str, arguments: Mapp
         writes = bool(_UNWRITABLE.search(said)) or not (reads or path.exists())
         wanted = path.parent if writes and not path.is_dir() else path
         seen = policy.write if writes else (*policy.read, *policy.write)
+        if is_broad(wanted):
+            return f"'{config.name}' runs in a sandbox. {alone(config.name, path)}"
         if wanted.exists() and not any(wanted.is_relative_to(folder) for folder in seen):
             what = ", ".join(map(str, (*policy.read, *policy.write)))
             option = "--allow-write" if writes else "--allow-read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -121,3 +122,11 @@ def is_broad(folder: Path) -> bool:
     home = Path.home()
     broad = {Path("/"), Path("/home"), Path("/root"), Path("/tmp"), Path("/var"), Path("/opt"), Path("/etc"), home}
     return folder in broad or home.is_relative_to(folder) or folder.parent == Path("/home")
+
+
+def alone(name: str, path: Path) -> str:
+    """Say how a file is written that lies in too broad a folder: most servers make a new file beside it first."""
+    return (
+        f"{path.parent} is not opened for {path.name}: put it into a folder of its own, name that in the entry, and "
+        f"open it: toolscout set {shlex.quote(name)} --allow-write FOLDER"
+    )

@@ -1,4 +1,4 @@
-"""What a server is likely to need opened in its sandbox, by its own lines and by what the catalog knows of it.
+"""Guess what a server needs opened in its sandbox, by its own lines and by what the catalog knows of it.
 
 Proposed to a person, never opened by itself. The rule is told in docs/SANDBOX.md.
 """
@@ -20,7 +20,7 @@ from toolscout.server.config import UpstreamConfig
 from toolscout.server.launch import needs
 from toolscout.server.sandbox.package import read_package
 from toolscout.server.sandbox.policy import Policy
-from toolscout.server.sandbox.view import is_broad, own_code
+from toolscout.server.sandbox.view import alone, is_broad, own_code
 from toolscout.server.secrecy.secrets import bare_names
 
 _ADDRESS = re.compile(r"(?!(?:file|sqlite|duckdb)\b)[a-z][a-z0-9+.-]*://[^/\s]", re.IGNORECASE)
@@ -48,6 +48,12 @@ class Wants:
 
     def __bool__(self) -> bool:
         return bool(self.read or self.write or self.network or self.likely or self.remarks)
+
+    def options(self) -> str:
+        """The options of ``add`` and ``set`` that open what the server's own lines name; empty for nothing."""
+        words = [f"--allow-write {shlex.quote(str(path))}" for path in self.write]
+        words += [f"--allow-read {shlex.quote(str(path))}" for path in self.read]
+        return " ".join([*words, *(["--allow-network"] if self.network else [])])
 
     def added_to(self, policy: Policy, *, likely: bool) -> Policy:
         """The policy with this opened, with ``likely`` also what the server's own lines do not say."""
@@ -96,12 +102,16 @@ def wants(
 def _sort(found: _Found, name: str, path: Path, code: Path | None, home: Path, reads: bool) -> None:
     """Put a path that the server's lines name where it belongs."""
     opened = path if path.is_dir() or (reads and path.exists()) else path.parent
-    if opened != path and (is_broad(opened) or (code is not None and code.is_relative_to(opened))):
-        opened = path  # a whole home is not opened for one file
+    if opened != path and is_broad(opened):  # a whole home is not opened for one file
+        if path.exists():
+            opened = path
+        found.remarks.append(alone(name, path))
+    elif opened != path and code is not None and code.is_relative_to(opened):
+        opened = path
     if code is not None and (path == code or (reads and path.is_relative_to(code))):
         return
-    if not opened.exists():
-        if not secret_value(str(path)):
+    if not opened.exists() or is_broad(opened):
+        if not is_broad(opened) and not secret_value(str(path)):
             option = f"{'--allow-read' if reads else '--allow-write'} {shlex.quote(str(opened))}"
             found.remarks.append(f"{path} does not exist: make it, then toolscout set {shlex.quote(name)} {option}")
         return

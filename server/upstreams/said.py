@@ -17,6 +17,7 @@ _TRACEBACK = re.compile(r"\s*(?:\+ Exception Group )?Traceback \(most recent cal
 _NPM = re.compile(r"npm (?:error|ERR!)\s*")
 _NPM_NOISE = re.compile(
     r"$|code |errno |syscall |path |dest |network (?=If|This)|A complete log|Log files|\d+\s*$|command |signal "
+    r"|404 (?:You should|Note that|tarball, folder)"
 )
 
 _NAME = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"

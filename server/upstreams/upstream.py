@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import json
+import re
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -62,9 +63,13 @@ _OTHERS_SECONDS = 2.0
 _LIVES = count(1)
 _ERROR_CHARACTERS = 2000
 _TERMINAL_HINT = (
-    'Try its command in a terminal. If it runs there, it may want a variable of your shell: name that in "env" of its '
-    "entry in mcp.json, or in TOOLSCOUT_PASS_ENV (docs/UPSTREAMS.md says which ones it gets)."
+    "Try its command in a terminal. If it runs there, it may want a variable of your shell: toolscout set {name} "
+    "--env VARIABLE, or TOOLSCOUT_PASS_ENV (docs/UPSTREAMS.md says which ones it gets)."
 )
+_NO_VARIABLE = re.compile(
+    r"ModuleNotFoundError|ImportError|Cannot find (?:module|package)|ENOTFOUND|EAI_AGAIN|dns error"
+)
+"""What a server says that no variable would help."""
 
 Admit = Callable[[], Awaitable[None]]
 """Says whether a call may be made, by raising where it may not."""
@@ -758,7 +763,9 @@ class Upstream:
             hint = older_sdk(words)
             if policy is not None and not hint:
                 hint = start_hint(self._configured, policy, words)
-            return UpstreamError(message, hint=hint or _TERMINAL_HINT, kind="upstream_start_failed")
+            if not hint and not _NO_VARIABLE.search(words):
+                hint = _TERMINAL_HINT.format(name=shlex.quote(self.server_id))
+            return UpstreamError(message, hint=hint, kind="upstream_start_failed")
         if (status := self._answer.status) in (401, 403):
             said = self._clean(self._answer.why(reason(error) if error else ""))
             return Unauthorized(self.server_id, status, said, login=self._answer.has_login)

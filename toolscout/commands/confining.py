@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolscout.commands.output import note
 from toolscout.errors import BadInput, NotAllowed
 
 if TYPE_CHECKING:
@@ -70,6 +71,23 @@ def check_paths(config: UpstreamConfig, settings: Settings) -> None:
             check_folders(config.name, policy, settings.home)
         except NotAllowed as error:
             raise BadInput(str(error), error.hint) from None
+
+
+def say_confined(config: UpstreamConfig, settings: Settings) -> None:
+    """Say what a server's sandbox opens, and what its own lines name that it does not."""
+    from toolscout.server.sandbox.wants import wants
+
+    if config.url:
+        return
+    if (policy := config.policy(settings.sandbox)) is None:
+        note("  in no sandbox: it runs with all your rights")
+        return
+    note(f"  in a sandbox: it {policy.shown()}")
+    wanted = wants(config, policy, settings.home)
+    if options := wanted.options():
+        note(f"  its own line names what is not open there; to open it, say no and add: {options}")
+    for remark in wanted.remarks:
+        note(f"  {remark}")
 
 
 def widened(before: Any, said: Any) -> Any:

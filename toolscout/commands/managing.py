@@ -20,6 +20,7 @@ from toolscout.commands.confining import (
     Confined,
     check_paths,
     sandbox_entry,
+    say_confined,
     widened,
 )
 from toolscout.commands.listing import exit_if_failed, list_tools_of, show_listed
@@ -141,9 +142,8 @@ def set_server(
         note(f"{name} will {'call' if config.url else 'run'}:  {shown(given)}")
         if handed := config.handed(values, kept):
             note(f"  it is handed your {', '.join(handed)}")
-    if said is not None or entry.get("sandbox") != before.get("sandbox"):
-        policy = config.policy(settings.sandbox)
-        note(f"  in a sandbox: it {policy.shown()}" if policy else "  in no sandbox: it runs with all your rights")
+    if runs or said is not None or entry.get("sandbox") != before.get("sandbox"):
+        say_confined(config, settings)
     if kept:
         note(f"  kept among your secrets, not in its entry: {', '.join(kept)}")
     if wanted:

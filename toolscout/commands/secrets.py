@@ -32,12 +32,15 @@ def set_secrets(
 
     Example: "toolscout secret set GITHUB_TOKEN".
     """
-    store = open_store(load_settings())
+    settings = load_settings()
+    store = open_store(settings)
     if len(names) > 1 and not sys.stdin.isatty():
         raise BadInput("Standard input holds one secret.", "Name one, or run it in a terminal.")
     for name in names:
         store[name] = typer.prompt(name, hide_input=True, err=True) if sys.stdin.isatty() else _from_stdin(name)
         say(f"{name} is kept in {_place(store.place(name), str(store.path))}.")
+        if servers := _users([name], settings)[name]:
+            note(f"It is used by {', '.join(servers)}.")
 
 
 @app.command("list")

@@ -21,6 +21,7 @@ from toolscout.commands.confining import (
     Confined,
     check_paths,
     sandbox_entry,
+    say_confined,
 )
 from toolscout.commands.listing import exit_if_failed, list_added, show_listed
 from toolscout.commands.output import (
@@ -164,9 +165,7 @@ def add(
             diff = entry_diff(server_id, old, in_place_of(old, config), servers.path)
             show_diff(diff) if diff else note(f"The entry of {server_id} stays as it is.")
     note(f"{server_id} will {'call' if config.url else 'run'}:  {shown(entry)}")
-    policy = config.policy(settings.sandbox)
-    if policy is not None:
-        note(f"  in a sandbox: it {policy.shown()}")
+    say_confined(config, settings)
     kept = {secret.reference: secret.value for secret in secrets if not secret.placeholder}
     if handed := config.handed(values, kept):
         # A catalogue entry names them, not the person: it may ask for a key that is none of its business.
